@@ -1,0 +1,1 @@
+"""The program format: instructions, text, verification and reference evaluation. Knows nothing of ONNX."""
