@@ -1,0 +1,38 @@
+// The machine that runs a verified program over a stretch of elements. The implementation stands in cpu/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "program.h"
+
+namespace onnxfuse {
+
+enum class Isa { kBest, kBaseline, kAvx2, kAvx512, kNeon };
+
+// Immutable after build; one machine is used by many threads at once.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  // `input_storage` and `output_storage`: the element types in memory, one for each input (x, then c) and output;
+  // they equal the program's types but for f16 and bf16 values held as f32. May throw std::exception.
+  static std::unique_ptr<const Machine> build(const Program& program, const DType* input_storage,
+                                              const DType* output_storage, Isa isa);
+
+  // Scratch that one running thread needs; the caller aligns it to 64 bytes.
+  virtual size_t frame_bytes() const noexcept = 0;
+  // Elements a tile; stretches of a multiple of it run best.
+  virtual size_t tile() const noexcept = 0;
+  // Estimated time, in ns an element.
+  virtual double cost() const noexcept = 0;
+
+  // Runs n elements. Input k lies contiguous in its storage type (step[k] = 1), or is one element for all (step[k] =
+  // 0); outputs are contiguous. An output may be the same memory as a contiguous input of equal element size: all
+  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation.
+  virtual void run(const void* const* in, const uint8_t* step, void* const* out, size_t n,
+                   void* frame) const noexcept = 0;
+};
+
+}  // namespace onnxfuse
