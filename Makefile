@@ -1,0 +1,97 @@
+# `make` lists the targets. Everything works from a fresh clone; nothing has to be installed by hand but
+# Python >= 3.10 with its venv module and a C++ compiler (gcc >= 12 or clang).
+
+VENV  ?= .venv
+PYTEST ?=
+# Where the virtual environment comes from: the first Python >= 3.10 that can create one.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
+# onnxruntime-gpu has wheels for Linux and Windows on x86-64 only.
+RUNTIME ?= $(shell case "$$(uname -sm)" in "Linux x86_64"|MINGW*x86_64|MSYS*x86_64) echo gpu;; *) echo cpu;; esac)
+
+BIN     := $(VENV)/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := $(shell find custom_ops -type f 2>/dev/null) onnxfuse/program/instructions.py
+TOOLS   := $(VENV)/.tools
+LIBRARY := $(VENV)/.library
+TESTLIB := build/test/.built
+SANLIB  := build/sanitize/.built
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv run test test-long test-oldest lint fix build wheel models docs picture goldens clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.10 with the venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "creating $(VENV) with $(PYTHON) ($$($(PYTHON) --version))"
+	@$(PYTHON) -m venv $(VENV)
+
+# The build tools. pip's own build isolation would fetch them anew for every build.
+$(TOOLS): | $(BIN)/python
+	@$(PIP) install --quiet "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
+	@touch $@
+
+# Everything else, as pyproject.toml says. The library is compiled in build/, where a later change compiles only
+# what it touches.
+$(LIBRARY): $(TOOLS) pyproject.toml $(SOURCES)
+	@echo "installing what the project needs (runtime: $(RUNTIME)) and building the library"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install --quiet --no-build-isolation --editable ".[$(RUNTIME),dev]"
+	@touch $@
+
+$(TESTLIB): $(TOOLS) $(SOURCES)
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release \
+		-DONNXFUSE_TESTS=ON $(CMAKE_ARGS) > build/test.log 2>&1 || { cat build/test.log >&2; exit 1; }
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/test
+	@touch $@
+
+$(SANLIB): $(TOOLS) $(SOURCES)
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DONNXFUSE_TESTS=ON -DONNXFUSE_SANITIZE=ON $(CMAKE_ARGS)
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitize
+	@touch $@
+
+venv: $(LIBRARY) ## create the virtual environment with everything in it
+build: $(LIBRARY) $(TESTLIB) ## compile the library and the test library
+
+run: $(LIBRARY) ## optimize a few real models, check them and print one table
+	@$(BIN)/python -m models.run
+
+test: $(LIBRARY) $(TESTLIB) ## run the tests
+	@$(BIN)/python -m pytest $(PYTEST)
+
+test-long: $(LIBRARY) $(TESTLIB) $(SANLIB) ## sanitizers, fuzzer, older runtimes, every model: hours
+	@VENV=$(VENV) tests/long/run.sh
+
+test-oldest: $(TESTLIB) ## run the tests with the oldest versions that pyproject.toml allows
+	@VENV=build/venv-oldest tests/long/oldest.sh
+
+lint: $(LIBRARY) ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+fix: $(LIBRARY) ## let ruff repair what it can
+	@$(BIN)/ruff check --fix .
+
+wheel: $(TOOLS) ## build the wheel into dist/
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+models: $(LIBRARY) ## optimize the whole corpus and write docs/models.md (long)
+	@$(BIN)/python tests/long/corpus.py --write docs/models.md
+
+docs: $(LIBRARY) ## write docs/ops.md anew from the op table
+	@$(BIN)/python -m onnxfuse.ops.document > docs/ops.md
+
+picture: $(LIBRARY) ## make the picture of the README anew from a real run
+	@$(BIN)/python -m models.run --svg docs/images/run.svg
+
+goldens: $(LIBRARY) $(TESTLIB) ## write the expected texts of the tests anew (read the diff)
+	@$(BIN)/python -m pytest -p no:randomly --update-goldens $(PYTEST)
+
+clean: ## remove what was built
+	rm -rf build dist run-output .pytest_cache .mypy_cache .ruff_cache $(LIBRARY)
+
+distclean: clean ## remove the virtual environment too
+	rm -rf $(VENV)
