@@ -1,0 +1,69 @@
+"""What all tests share: where the shared models and cases lie, the compiled libraries, and the switch for goldens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write the expected texts anew instead of comparing")
+
+
+def shared_folder(variable: str, default: str) -> Path | None:
+    """The folder that the environment variable names, or `default` relative to the repository; None if it is absent."""
+    folder = Path(os.environ.get(variable) or ROOT / default)
+    return folder.resolve() if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def cases_folder() -> Path:
+    """The folder of shared cases (ONNXFUSE_CASES); skips where there is none."""
+    folder = shared_folder("ONNXFUSE_CASES", "../shared/cases")
+    if folder is None:
+        pytest.skip("no folder of shared cases: set ONNXFUSE_CASES")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus_folder() -> Path:
+    """The folder of shared models (ONNXFUSE_CORPUS); skips where there is none."""
+    folder = shared_folder("ONNXFUSE_CORPUS", "../shared/models")
+    if folder is None:
+        pytest.skip("no folder of shared models: set ONNXFUSE_CORPUS")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache_folder() -> Path:
+    """Where downloads and rebuilt models are kept between runs: $XDG_CACHE_HOME/onnxfuse or ~/.cache/onnxfuse."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(base) if base else Path.home() / ".cache") / "onnxfuse"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def test_library() -> Path:
+    """The compiled test library (`make build`). ONNXFUSE_TEST_LIBRARY names another one, e.g. with sanitizers."""
+    suffix = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
+    path = Path(os.environ.get("ONNXFUSE_TEST_LIBRARY") or ROOT / "build" / "test" / f"libonnxfuse_test.{suffix}")
+    assert path.is_file(), f"{path} is missing: make build"
+    return path
+
+
+@pytest.fixture
+def update_goldens(request: pytest.FixtureRequest) -> bool:
+    """Whether expected texts are to be written anew (--update-goldens)."""
+    return bool(request.config.getoption("--update-goldens"))
