@@ -1,0 +1,239 @@
+"""Validation of a fused model against the original, both run in ONNX Runtime on one seeded feed.
+
+The original runs with the runtime's optimizations off. The fused model runs at the default optimization, without
+the library (function bodies) and with it. Where quantization is involved the original also runs optimized: what
+that moves an output by, twice, is what fusing may move it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxfuse.check import feeds, sessions
+from onnxfuse.check.classify import Profile, profile, tolerance_for
+from onnxfuse.check.compare import Comparison, Tolerance, compare, largest_move
+from onnxfuse.check.locate import first_differing_group
+from onnxfuse.check.subject import Subject
+from onnxfuse.errors import UsageError
+from onnxfuse.library import find_library
+
+__all__ = ["RunReport", "Subject", "ValidationReport", "compare_models"]
+
+Say = Callable[[str], None]
+WITHOUT = "without the library"
+WITH = "with the library"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunReport:
+    """One run of the fused model: how, and each output against the original. `refused`: it did not run at all."""
+
+    name: str
+    outputs: tuple[Comparison, ...] = ()
+    refused: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.refused and all(output.passed for output in self.outputs)
+
+    @property
+    def failures(self) -> list[Comparison]:
+        return [output for output in self.outputs if not output.passed]
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationReport:
+    """What was run on what, and what came out.
+
+    `method` is `runtime` (whole models compared) or `oracle` (groups one by one, where the runtime cannot run the
+    original). `skipped`: outputs not compared, with the random op that is the reason. `first_group`: the first
+    group in graph order whose own outputs differ, in words.
+    """
+
+    method: str
+    runs: tuple[RunReport, ...]
+    tolerance: Tolerance
+    seed: int
+    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skipped: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    first_group: str = ""
+    quantized: bool = False
+
+    @property
+    def passed(self) -> bool:
+        return all(run.passed for run in self.runs)
+
+    @property
+    def largest_error(self) -> float:
+        """Largest error of a float output relative to the largest magnitude of that output."""
+        return max((o.relative for run in self.runs for o in run.outputs if o.limit), default=0.0)
+
+    @property
+    def reported(self) -> list[Comparison]:
+        """Outputs in which a share differs that does not count as a failure."""
+        return [o for run in self.runs for o in run.outputs if o.passed and (o.differing or o.problem)]
+
+    def failure(self) -> str:
+        """The first failure in one line; empty if all passed."""
+        for run in self.runs:
+            if run.refused:
+                return f"the fused model does not run {run.name}: {run.refused}"
+            for output in run.failures:
+                where = f"; first group whose own outputs differ: {self.first_group}" if self.first_group else ""
+                return f"{output.text()} {run.name}{where}"
+        return ""
+
+
+@dataclasses.dataclass
+class _Reference:
+    """The original's outputs on the feed that it accepted."""
+
+    feed: dict[str, Any]
+    outputs: dict[str, Any]
+    moved: dict[str, float]
+
+
+def compare_models(
+    original: Subject,
+    fused: Subject,
+    *,
+    library: str | os.PathLike[str] | None = None,
+    use_library: bool = True,
+    inputs: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    threads: int = 0,
+    say: Say = lambda text: None,
+) -> ValidationReport:
+    """Run both and compare every output; the report says what failed, nothing is raised for a difference.
+
+    `library` is the compiled library (found in the package by default; `use_library=False` leaves it out).
+    Raises SetupError (no runtime, or one too old for the opset), UsageError (inputs that do not fit, or none
+    found that the original accepts), sessions.RunRefused if the runtime cannot load the original at all.
+    """
+    sessions.load_runtime()
+    found = profile(original.model)
+    tolerance = tolerance_for(found, rtol, atol)
+    names = [value.name for value in original.model.graph.output if value.name not in found.random]
+    warnings: list[str] = []
+    say("running the original")
+    reference = _run_original(original, found, names, inputs, shapes, seed, threads)
+    runs = []
+    lib = Path(library) if library is not None else find_library()
+    modes: list[tuple[str, Path | None]] = [(WITHOUT, None)]
+    if fused.is_fused and use_library:
+        if lib is not None:
+            modes.append((WITH, lib))
+        else:
+            warnings.append("the compiled library is not in this installation: checked without it only")
+    for title, path in modes:
+        say(f"running the fused model {title}")
+        runs.append(_run_fused(fused, title, path, reference, names, found, tolerance, threads))
+    report = ValidationReport(
+        "runtime", tuple(runs), tolerance, seed, {k: describe(v) for k, v in reference.feed.items()},
+        dict(found.random), tuple(warnings), quantized=found.quantized,
+    )
+    failed = next((run for run in runs if run.failures), None)
+    if failed is not None and fused.is_fused:
+        say("looking for the group at fault")
+        where = first_differing_group(
+            original, fused, reference.feed, tolerance, lib if failed.name == WITH else None, threads
+        )
+        report = dataclasses.replace(report, first_group=where)
+    return report
+
+
+def describe(value: Any) -> str:
+    """Type and shape of a value in words, e.g. `float32[2, 3]`."""
+    if isinstance(value, list):
+        return f"sequence of {len(value)}"
+    return "none" if value is None else f"{np.asarray(value).dtype}{list(np.shape(value))}"
+
+
+def _run_original(
+    original: Subject, found: Profile, names: list[str], inputs: Mapping[str, Any] | None,
+    shapes: Mapping[str, Sequence[int]] | None, seed: int, threads: int,
+) -> _Reference:
+    session = original.session(optimize=False, threads=threads)
+    tried, first = 0, ""
+    chosen: tuple[dict[str, Any], dict[str, Any]] | None = None
+    for feed in feeds.candidates(original.model, seed, shapes, given=inputs):
+        try:
+            chosen = (feed, sessions.run(session, feed, names))
+            break
+        except sessions.RunRefused as error:
+            tried, first = tried + 1, first or error.message
+    if chosen is None:
+        raise UsageError(
+            f"the runtime runs the model on none of {tried} made-up inputs: {first}" if not inputs and tried > 1
+            else f"the runtime does not run the model on these inputs: {first}",
+            path=original.path, hint="pass --inputs FILE.npz with real inputs, or --shape NAME:1,3,224,224",
+        )
+    chosen = _prefer_finite(original, session, chosen, names, inputs, shapes, seed)
+    moved = {}
+    if found.quantized:
+        del session
+        with contextlib.suppress(sessions.RunRefused):  # a model that only loads unoptimized has no such bar
+            optimized = sessions.run(original.session(optimize=True, threads=threads), chosen[0], names)
+            moved = {name: largest_move(optimized[name], chosen[1][name]) for name in names}
+    return _Reference(chosen[0], chosen[1], moved)
+
+
+def _prefer_finite(
+    original: Subject, session: Any, chosen: tuple[dict[str, Any], dict[str, Any]], names: list[str],
+    inputs: Mapping[str, Any] | None, shapes: Mapping[str, Sequence[int]] | None, seed: int,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Where outputs are not finite, try positive inputs: NaN everywhere would hide every difference."""
+    wrong = _not_finite(chosen[1])
+    if not wrong:
+        return chosen
+    same = {**{k: v.shape for k, v in chosen[0].items() if isinstance(v, np.ndarray)}, **(shapes or {})}
+    given = dict(inputs or {})
+    fixed = {name: shape for name, shape in same.items() if name not in given}
+    with contextlib.suppress(sessions.RunRefused, StopIteration, UsageError):
+        feed = next(feeds.candidates(original.model, seed, fixed, given=given, positive=True))
+        outputs = sessions.run(session, feed, names)
+        if _not_finite(outputs) < wrong:
+            return feed, outputs
+    return chosen
+
+
+def _not_finite(outputs: Mapping[str, Any]) -> int:
+    count = 0
+    for value in outputs.values():
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "OUSiub":
+            count += int(np.size(value) - np.isfinite(value.astype(np.float64)).sum())
+    return count
+
+
+def _run_fused(
+    fused: Subject, title: str, library: Path | None, reference: _Reference, names: list[str], found: Profile,
+    tolerance: Tolerance, threads: int,
+) -> RunReport:
+    try:
+        session = fused.session(optimize=True, library=library, threads=threads)
+        outputs = sessions.run(session, reference.feed, names)
+    except sessions.RunRefused as error:
+        return RunReport(title, refused=error.message)
+    finally:
+        gc.collect()
+    results: list[Comparison] = []
+    for name in names:
+        want = reference.outputs[name]
+        rule = found.rules[name] if isinstance(want, np.ndarray) and want.dtype != object else None
+        results += compare(
+            name, outputs[name], want, tolerance, rule=rule, moved=reference.moved.get(name, 0.0),
+            free_shape=name in found.free_size,
+        )
+    return RunReport(title, tuple(results))

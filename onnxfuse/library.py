@@ -1,0 +1,163 @@
+"""Where the compiled library is, and how it gets into an ONNX Runtime session.
+
+Needs ONNX Runtime only when `register` is called.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxfuse.errors import OnnxfuseError, SetupError, UsageError
+
+__all__ = ["DEFAULT_NAMES", "DOMAIN", "find_library", "highest_names", "library_path", "register"]
+
+DOMAIN = "onnxfuse"
+DEFAULT_NAMES = 32
+"""Names of each family that the library registers unless the session asks for more."""
+
+_FILE_NAMES = ("libonnxfuse.so", "libonnxfuse.dylib", "onnxfuse.dll")
+_NAME = re.compile(r"(Fused[A-Za-z]+?)(\d+)")
+_MODEL_ATTRIBUTES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def find_library() -> Path | None:
+    """The compiled library: `ONNXFUSE_LIBRARY` if set, else the one inside the package, else None."""
+    override = os.environ.get("ONNXFUSE_LIBRARY")
+    if override:
+        return Path(override) if Path(override).is_file() else None
+    # An editable install has two folders: the sources, and the one in site-packages with what was compiled.
+    folders = [Path(folder) / "_lib" for folder in sys.modules[__package__].__path__]
+    found = (folder / name for folder in folders for name in _FILE_NAMES)
+    return next((path for path in found if path.is_file()), None)
+
+
+def library_path() -> str:
+    """Absolute path of the compiled library, for `register_custom_ops_library` in any language.
+
+    Raises SetupError where there is none.
+    """
+    found = find_library()
+    if found is not None:
+        return str(found.resolve())
+    override = os.environ.get("ONNXFUSE_LIBRARY")
+    if override:
+        raise SetupError(
+            "the library that ONNXFUSE_LIBRARY names does not exist",
+            path=override,
+            hint="unset ONNXFUSE_LIBRARY to use the library of the package",
+        )
+    raise SetupError(
+        "the compiled library is not in this installation",
+        hint="install a wheel of onnxfuse, or build from source with `pip install .` (needs gcc >= 12 or clang)",
+    )
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _nodes(attribute.g)
+            elif attribute.type == onnx.AttributeProto.GRAPHS:
+                for inner in attribute.graphs:
+                    yield from _nodes(inner)
+
+
+def highest_names(model: onnx.ModelProto) -> dict[str, int]:
+    """The highest number of each family of fused names in a model, e.g. {"FusedElementwise": 12}."""
+    highest: dict[str, int] = {}
+    for function in model.functions:
+        match = _NAME.fullmatch(function.name) if function.domain == DOMAIN else None
+        if match:
+            highest[match[1]] = max(highest.get(match[1], 0), int(match[2]))
+    for node in _nodes(model.graph):
+        match = _NAME.fullmatch(node.op_type) if node.domain == DOMAIN else None
+        if match:
+            highest[match[1]] = max(highest.get(match[1], 0), int(match[2]))
+    return dict(sorted(highest.items()))
+
+
+def _load(model: onnx.ModelProto | bytes | str | os.PathLike[str]) -> onnx.ModelProto:
+    if isinstance(model, onnx.ModelProto):
+        return model
+    try:
+        if isinstance(model, bytes):
+            return onnx.load_model_from_string(model)
+        return onnx.load(os.fspath(model), load_external_data=False)
+    except Exception as error:
+        path = None if isinstance(model, bytes) else model
+        raise UsageError(f"cannot be read as a model: {error}", path=path) from error
+
+
+def register(
+    session_options: Any,
+    *models: onnx.ModelProto | bytes | str | os.PathLike[str],
+    device: str | None = None,
+    library: str | os.PathLike[str] | None = None,
+) -> None:
+    """Register the compiled library on `onnxruntime.SessionOptions`.
+
+    `models` (paths, bytes or ModelProtos) say how many names are needed where the default of 32 a family
+    does not suffice; without them the default is registered. `device="cuda"` also registers the kernels
+    that pay on a GPU only. Raises SetupError where the library is missing or the runtime refuses it, for
+    instance because it is already registered on these options.
+    """
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device {device!r}", hint='device is None, "cpu" or "cuda"')
+    highest: dict[str, int] = {}
+    for model in models:
+        for family, number in highest_names(_load(model)).items():
+            highest[family] = max(highest.get(family, 0), number)
+    path = library_path() if library is None else os.fspath(library)
+    more = [f"{family}:{number}" for family, number in sorted(highest.items()) if number > DEFAULT_NAMES]
+    if more:
+        session_options.add_session_config_entry("onnxfuse.names", ",".join(more))
+    if device is not None:
+        session_options.add_session_config_entry("onnxfuse.device", device)
+    try:
+        session_options.register_custom_ops_library(path)
+    except Exception as error:
+        raise refused(path, error) from error
+
+
+def refused(path: str, error: Exception) -> OnnxfuseError:
+    """What the runtime said when it did not take the library, as one clear line."""
+    text = str(error)
+    if "already" in text and "omain" in text:
+        return SetupError(
+            "the library is already registered on these session options",
+            path=path,
+            hint="register it once for each SessionOptions object",
+        )
+    return SetupError(
+        f"the runtime does not load the library: {one_line(text)}",
+        path=path,
+        hint="run `onnxfuse doctor` to see what does not fit",
+    )
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """A message of the runtime without its prefixes, as one line of at most `limit` characters."""
+    text = " ".join(text.split())
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
+    position = re.search(r"\S+\.(?:cc|h):\d+ ", text)
+    if position:
+        text = text[: position.start()] + _after_signature(text[position.end() :])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _after_signature(text: str) -> str:
+    """What follows a C++ function signature: the runtime prints file, line and signature before its message."""
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == ")" and depth == 0:
+            return text[index + 1 :].strip().removeprefix("const ")
+    return text
