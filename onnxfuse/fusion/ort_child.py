@@ -1,0 +1,383 @@
+"""What ONNX Runtime's own offline optimization makes of a model, found out in a child process.
+
+The runtime may crash, hang or take much memory on a model; so it runs in a Python process of its own with a time
+limit, and what comes back is a small description of each optimized graph: nodes, value names, types, no weights.
+
+::
+
+    optimized_graphs(path) -> Optimized(extended=OptGraph, full=OptGraph)      or RuntimeRefused(text)
+
+This file is also the program of the child (``python ort_child.py REQUEST.json``): it is started by path, so nothing
+of the package is imported there and nothing here may import the package.
+
+A model that computes in float16 or bfloat16 is optimized as a float32 copy of its types: the CPU provider has no
+kernels for most half ops, wraps them in casts and then finds hardly any pattern. The copy needs no weights: small
+tensors are converted (constants are part of patterns), large ones point into one sparse file of zeros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LEVELS = ("extended", "full")
+INSERTED_CAST = "InsertedPrecisionFreeCast_"  # prefix that the runtime gives to float32 twins of half values
+SMALL_ELEMENTS = 1 << 16  # tensors up to this size keep their values in a copy
+FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "precision"})
+
+
+@dataclass(frozen=True)
+class OptNode:
+    """A node of an optimized graph. ``attributes`` maps each name to a digest of the value (bodies left out)."""
+
+    domain: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    bodies: Mapping[str, OptGraph] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptGraph:
+    """An optimized graph; ``types`` holds ONNX element type numbers of the values whose type is written down."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    initializers: frozenset[str]
+    nodes: tuple[OptNode, ...]
+    types: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def produced(self) -> dict[str, OptNode]:
+        """Value name -> the node that produces it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def walk(self) -> Iterator[OptNode]:
+        """Every node, those of bodies included."""
+        for node in self.nodes:
+            yield node
+            for body in node.bodies.values():
+                yield from body.walk()
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The graph at the extended level and at the full one (which adds the blocked layout)."""
+
+    extended: OptGraph
+    full: OptGraph
+    version: str  # of the runtime
+
+
+class RuntimeRefused(Exception):
+    """The runtime is not installed, cannot load the model, crashed, or ran out of time; the text says which."""
+
+
+# ------------------------------------------------------------------------------------------------ parent
+
+
+def optimized_graphs(
+    model: Path | Any,
+    *,
+    folder: Path | None = None,
+    float32_copy: bool = False,
+    timeout: float = 900.0,
+    levels: tuple[str, ...] = LEVELS,
+) -> Optimized:
+    """Optimize ``model`` in a child process at both levels and describe the graphs.
+
+    ``model`` is the path of a model file, or a ModelProto (written to the temporary folder; ``folder`` is then where
+    its external data lies). ``float32_copy`` makes the child work on a float32 copy. ``timeout`` in seconds counts for
+    both levels together. Only one level is run if ``levels`` names one; it then stands in both fields.
+
+    Raises RuntimeRefused with one line of text.
+    """
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-", ignore_cleanup_errors=True) as temporary:
+        work = Path(temporary)
+        if isinstance(model, os.PathLike | str):
+            path = Path(model).absolute()
+            folder = path.parent
+            copy = float32_copy
+        else:
+            path = work / "model.onnx"
+            copy = float32_copy or folder is not None
+            path.write_bytes(model.SerializeToString())
+        request = {
+            "model": str(path),
+            "folder": str(folder or work),
+            "work": str(work),
+            "copy": copy,
+            "half": float32_copy,
+            "levels": list(levels),
+            "result": str(work / "result.json"),
+        }
+        (work / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        _run_child(work, timeout)
+        answer = json.loads((work / "result.json").read_text(encoding="utf-8"))
+    if "error" in answer:
+        raise RuntimeRefused(answer["error"])
+    graphs = {level: _graph_from_json(answer["graphs"][level]) for level in levels}
+    return Optimized(graphs[levels[0]], graphs[levels[-1]], answer["version"])
+
+
+def _run_child(work: Path, timeout: float) -> None:
+    """Run this file on ``work/request.json``; RuntimeRefused where it leaves no result."""
+    with open(work / "stderr", "wb") as stderr:
+        child = subprocess.Popen(
+            [sys.executable, str(Path(__file__).absolute()), str(work / "request.json")],
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            cwd=work,
+            start_new_session=True,  # so that the whole group can be ended
+        )
+        try:
+            code = child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RuntimeRefused(f"ONNX Runtime took longer than {timeout:g} s to optimize the model") from None
+        finally:
+            if child.poll() is None:
+                _end_group(child)
+    if code == 0 and (work / "result.json").exists():
+        return
+    lines = (work / "stderr").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        how = f"ended by {name}"
+    else:
+        how = f"exit code {code}"
+    raise RuntimeRefused(f"ONNX Runtime's child process failed ({how})" + (f": {lines[-1]}" if lines else ""))
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        child.kill()
+    child.wait()
+
+
+def _graph_from_json(data: Mapping[str, Any]) -> OptGraph:
+    nodes = tuple(
+        OptNode(
+            n["domain"],
+            n["op"],
+            tuple(map(_plain, n["in"])),
+            tuple(map(_plain, n["out"])),
+            n["attributes"],
+            {k: _graph_from_json(g) for k, g in n["bodies"].items()},
+        )
+        for n in data["nodes"]
+    )
+    return OptGraph(
+        tuple(data["inputs"]), tuple(data["outputs"]), frozenset(data["initializers"]), nodes, data["types"]
+    )
+
+
+def _plain(name: str) -> str:
+    """The name of a value without the prefix of an inserted cast."""
+    return name.removeprefix(INSERTED_CAST)
+
+
+# ------------------------------------------------------------------------------------------------ child
+
+
+def _child(request_path: str) -> None:
+    """Entry of the child: read the request, optimize, write the result."""
+    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    _first_to_go()
+    try:
+        answer = _optimize(request)
+    except Exception as error:  # whatever the runtime raises is an answer for the parent
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        answer = {"error": lines[0][:500]}
+    Path(request["result"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _first_to_go() -> None:
+    """When memory runs out, the system shall end this process and not the parent."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    except OSError:
+        pass
+
+
+def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
+    import onnx
+    import onnxruntime as ort
+
+    ort.set_default_logger_severity(4)
+    work = Path(request["work"])
+    source = request["model"]
+    if request["copy"]:
+        source = str(work / "copy.onnx")
+        _write_copy(request["model"], Path(request["folder"]), work, request["half"])
+    steps = {
+        "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+        "full": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    }
+    graphs = {}
+    for level in request["levels"]:
+        target, weights = work / f"{level}.onnx", work / f"{level}.weights"
+        options = ort.SessionOptions()
+        options.graph_optimization_level = steps[level]
+        options.optimized_model_filepath = str(target)
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights.name)
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "256")
+        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        del session
+        optimized = onnx.load(str(target), load_external_data=False)
+        graphs[level] = _graph_to_json(optimized.graph)
+        for path in (target, weights):
+            path.unlink(missing_ok=True)
+    return {"graphs": graphs, "version": ort.__version__}
+
+
+def _graph_to_json(graph: Any) -> dict[str, Any]:
+    values = [*graph.input, *graph.output, *graph.value_info]
+    return {
+        "inputs": [v.name for v in graph.input],
+        "outputs": [v.name for v in graph.output],
+        "initializers": [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer],
+        "types": {v.name: v.type.tensor_type.elem_type for v in values if v.type.HasField("tensor_type")},
+        "nodes": [
+            {
+                "domain": "" if n.domain == "ai.onnx" else n.domain,
+                "op": n.op_type,
+                "in": list(n.input),
+                "out": list(n.output),
+                "attributes": {a.name: digest(a) for a in n.attribute if not a.HasField("g") and not a.graphs},
+                "bodies": {a.name: _graph_to_json(a.g) for a in n.attribute if a.HasField("g")},
+            }
+            for n in graph.node
+        ],
+    }
+
+
+def digest(attribute: Any) -> str:
+    """A short text that is equal for equal values of an AttributeProto (doc strings and the like aside)."""
+    kind = attribute.type
+    if kind in (1, 2, 6, 7):  # FLOAT, INT, FLOATS, INTS
+        value: Any = (attribute.f, attribute.i, list(attribute.floats), list(attribute.ints))
+        return repr(value[{1: 0, 2: 1, 6: 2, 7: 3}[kind]])
+    if kind in (3, 8):  # STRING, STRINGS
+        return repr(attribute.s if kind == 3 else list(attribute.strings))
+    return hashlib.sha1(attribute.SerializeToString(deterministic=True)).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------ float32 copy
+
+
+def _write_copy(source: str, folder: Path, work: Path, half: bool) -> None:
+    """Write ``work/copy.onnx``: float32 in place of half types if ``half``, no large weights, no external data of
+    the original."""
+    import onnx
+
+    model = onnx.load(source, load_external_data=False)
+    largest = 0
+    for graph in [model.graph, *model.functions]:
+        largest = max(largest, _copy_graph(graph, folder, half))
+    with open(work / "zeros", "wb") as zeros:
+        zeros.truncate(max(largest, 1))
+    onnx.save(model, str(work / "copy.onnx"))
+
+
+def _copy_graph(graph: Any, folder: Path, half: bool) -> int:
+    """Change a graph or function in place; returns the bytes that its largest emptied tensor wants."""
+    largest = 0
+    for tensor in [*getattr(graph, "initializer", ())]:
+        largest = max(largest, _copy_tensor(tensor, folder, half, in_graph=True))
+    if half:
+        for value in [*graph.value_info, *_values(graph, "input"), *_values(graph, "output")]:
+            _copy_type(value.type)
+    for node in graph.node:
+        for attribute in [*node.attribute, *getattr(node, "attribute_proto", ())]:
+            if half and attribute.name in _TYPE_ATTRIBUTES and attribute.i in (FLOAT16, BFLOAT16):
+                attribute.i = FLOAT
+            for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
+                _copy_tensor(tensor, folder, half, in_graph=False)
+            if half and attribute.HasField("tp"):
+                _copy_type(attribute.tp)
+            for body in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                largest = max(largest, _copy_graph(body, folder, half))
+    return largest
+
+
+def _values(graph: Any, name: str) -> list[Any]:
+    """Inputs or outputs of a graph; of a function they are bare names without a type."""
+    return [v for v in getattr(graph, name) if not isinstance(v, str)]
+
+
+def _copy_type(proto: Any) -> None:
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        inner = getattr(proto, kind)
+        if inner.elem_type in (FLOAT16, BFLOAT16):
+            inner.elem_type = FLOAT
+    elif kind in ("sequence_type", "optional_type"):
+        _copy_type(getattr(proto, kind).elem_type)
+    elif kind == "map_type":
+        _copy_type(proto.map_type.value_type)
+
+
+def _copy_tensor(tensor: Any, folder: Path, half: bool, in_graph: bool) -> int:
+    """Convert or empty one tensor in place; returns the bytes it wants from the file of zeros."""
+    import numpy as np
+    import onnx
+
+    changes = half and tensor.data_type in (FLOAT16, BFLOAT16)
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    elements = int(np.prod(tensor.dims, dtype=np.int64))
+    if not changes and not external and (elements <= SMALL_ELEMENTS or not in_graph):
+        return 0
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return 0
+    name = tensor.name
+    if elements <= SMALL_ELEMENTS or not in_graph:
+        array = onnx.numpy_helper.to_array(tensor, str(folder))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array.astype(np.float32) if changes else array, name))
+        return 0
+    kind, dims = (FLOAT if changes else tensor.data_type), list(tensor.dims)
+    tensor.Clear()
+    tensor.name, tensor.data_type = name, kind
+    tensor.dims.extend(dims)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    size = -(-elements * _bits(kind) // 8)
+    for key, value in (("location", "zeros"), ("offset", "0"), ("length", str(size))):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    return size
+
+
+def _bits(data_type: int) -> int:
+    """Bits of one element, packed types included."""
+    import numpy as np
+    import onnx
+
+    name = onnx.TensorProto.DataType.Name(data_type)
+    if name.endswith("2"):
+        packed = {"INT2": 2, "UINT2": 2}.get(name)
+        if packed:
+            return packed
+    if name in ("INT4", "UINT4", "FLOAT4E2M1"):
+        return 4
+    return 8 * int(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type)).itemsize)
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # the folder of this file: its modules must not stand before others of the same name
+    _child(sys.argv[1])

@@ -1,0 +1,318 @@
+"""Reserved nodes: elementwise nodes that ONNX Runtime itself puts to better use than a fused group would.
+
+The runtime optimizes the model twice in a child process (:mod:`onnxfuse.fusion.ort_child`); what its optimizer wrote
+is traced back to the original nodes (:mod:`onnxfuse.fusion.trace`). An elementwise node is reserved if
+
+- the extended level made it part of a node that is not elementwise (Conv with its activation, FusedMatMul with its
+  scale, LayerNormalization, …) or of one of the runtime's own elementwise nodes (Gelu, BiasGelu, FastGelu, …);
+- it or the node that it became exists at the extended level and is gone, or made by another op, at the full level:
+  it runs in the blocked NCHWc layout, and a fused node would need reorders on both sides;
+- it is a QuantizeLinear or DequantizeLinear beside an op that the runtime runs on integers;
+- its values vanish and nothing tells where they went.
+
+What vanishes because it is constant, does nothing or repeats another node is not reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+
+from onnxfuse.fusion.ort_child import OptGraph, OptNode, RuntimeRefused, optimized_graphs
+from onnxfuse.fusion.trace import Block, Trace, domain_of
+from onnxfuse.model.graphs import GraphView, bodies, view_graphs
+from onnxfuse.ops.reason import Reason
+
+__all__ = ["Pattern", "Reserved", "reserved_nodes"]
+
+Elementwise = Callable[[str, str], bool]
+_NAMES = frozenset(
+    "Add Sub Mul Div Pow Mod Max Min Sum Mean Neg Abs Sign Reciprocal Sqrt Exp Log Erf Floor Ceil Round "
+    "Clip Relu LeakyRelu PRelu Elu Selu Celu ThresholdedRelu Sigmoid HardSigmoid HardSwish Swish Tanh "
+    "Softplus Softsign Gelu Mish Shrink Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Equal Less "
+    "LessOrEqual Greater GreaterOrEqual And Or Xor Not BitwiseAnd BitwiseOr BitwiseXor BitwiseNot "
+    "BitShift Where IsNaN IsInf Cast CastLike Identity Dropout BatchNormalization QuantizeLinear "
+    "DequantizeLinear".split()
+)
+_MS_NAMES = frozenset("QuickGelu FastGelu BiasGelu Gelu".split())
+
+
+def elementwise_like(domain: str, op_type: str) -> bool:
+    """Stand-in until onnxfuse.ops has it."""
+    return op_type in (_NAMES if domain in ("", "ai.onnx") else _MS_NAMES if domain == "com.microsoft" else ())
+
+
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_MICROSOFT = "com.microsoft"
+# Ops that only rearrange, name or measure; seeing one tells nothing about where a computation went.
+_MOVES = frozenset(
+    "Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast Expand Shape Size Slice Concat Split Gather Tile "
+    "Constant ConstantOfShape Range Dropout Pad".split()
+)
+# The runtime's fused elementwise nodes that a fused group may take over when it is larger.
+_YIELDS = frozenset({"QuickGelu"})
+_QUANTIZE = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_FOLDS = frozenset({"Conv", "FusedConv", "ConvTranspose"})
+_FOLDED = frozenset({"Add", "Sub", "Mul", "Div", "BatchNormalization"})
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Original nodes that the runtime makes one elementwise node ``op``: a group of no more than these gains nothing.
+
+    ``outputs`` are the first outputs of the original nodes in the graph ``path`` ("" for the main graph), in order."""
+
+    op: str
+    outputs: tuple[str, ...]
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Nodes that are left to the runtime. A graph has the path that GraphView gives it, a node its first output."""
+
+    graphs: Mapping[str, Mapping[str, Reason]] = field(default_factory=dict)
+    patterns: tuple[Pattern, ...] = ()
+    note: str | None = None
+    """Why nothing is known (the runtime is absent or cannot load the model); else None."""
+    runtime: str | None = None
+    """Version of the runtime that was asked."""
+
+    @property
+    def by_output(self) -> Mapping[str, Reason]:
+        """The reserved nodes of the main graph."""
+        return self.graphs.get("", {})
+
+    @property
+    def untraceable(self) -> int:
+        """Nodes left alone because nothing tells where they went, over all graphs."""
+        return sum(reason.code == "untraceable" for graph in self.graphs.values() for reason in graph.values())
+
+
+def reserved_nodes(
+    model: ModelProto,
+    path: Path | None = None,
+    *,
+    folder: Path | None = None,
+    view: GraphView | None = None,
+    timeout: float = 900.0,
+    elementwise: Elementwise = elementwise_like,
+) -> Reserved:
+    """Ask the runtime which nodes of ``model`` it fuses itself.
+
+    ``path`` is the file that holds the model as it is (spares a copy); without it, ``folder`` says where external data
+    lies. ``view`` spares building the graph view again. ``timeout`` in seconds. Never raises for what the runtime does:
+    where it cannot say, nothing is reserved and ``note`` tells why.
+    """
+    view = view or view_graphs(model)
+    try:
+        answer = optimized_graphs(
+            path if path is not None else model, folder=folder, float32_copy=has_half(model), timeout=timeout
+        )
+    except RuntimeRefused as refusal:
+        return Reserved(note=f"ONNX Runtime cannot optimize this model, so no node is reserved for it: {refusal}")
+    return compare(view, answer.extended, answer.full, answer.version, elementwise)
+
+
+def compare(
+    view: GraphView,
+    extended: OptGraph,
+    full: OptGraph,
+    version: str | None = None,
+    elementwise: Elementwise = elementwise_like,
+) -> Reserved:
+    """Reserved nodes of a graph and its bodies, from what the two levels made of it."""
+    graphs: dict[str, Mapping[str, Reason]] = {}
+    patterns: list[Pattern] = []
+
+    def visit(view: GraphView, extended: OptGraph, full: OptGraph | None) -> None:
+        trace = Trace(view, extended)
+        finder = _Finder(trace, full, elementwise)
+        graphs[view.path] = finder.run()
+        patterns.extend(finder.patterns)
+        later = full.produced if full else {}
+        for index, children in view.children.items():
+            node = view.graph.node[index]
+            first = next((o for o in node.output if o), "")
+            now, then = trace.maker(first), later.get(first)
+            for child in children:
+                attribute = child.path.rsplit(".", 1)[-1]
+                if now and attribute in now.bodies:
+                    visit(child, now.bodies[attribute], then.bodies.get(attribute) if then else None)
+
+    visit(view, extended, full)
+    return Reserved(graphs, tuple(patterns), None, version)
+
+
+class _Finder:
+    """Reserved nodes of one graph."""
+
+    def __init__(self, trace: Trace, full: OptGraph | None, elementwise: Elementwise) -> None:
+        self.trace = trace
+        self.view = trace.view
+        self.nodes = trace.view.graph.node
+        self.elementwise = elementwise
+        self.full = full
+        self.found: dict[int, Reason] = {}
+        self.patterns: list[Pattern] = []
+
+    def run(self) -> dict[str, Reason]:
+        blocks = self.trace.blocks()
+        for block in blocks:
+            self._from_block(block)
+        self._quantized()
+        if self.full is not None:
+            self._blocked(blocks, self.full)
+        return {self._name(index): self.found[index] for index in sorted(self.found)}
+
+    def _name(self, index: int) -> str:
+        return next((o for o in self.nodes[index].output if o), "")
+
+    def _is_elementwise(self, index: int) -> bool:
+        return self.elementwise(domain_of(self.nodes[index]), self.nodes[index].op_type)
+
+    def _reserve(self, index: int, reason: Reason) -> None:
+        if self._is_elementwise(index):
+            self.found.setdefault(index, reason)
+
+    # -------------------------------------------------------------------------------- fused by the runtime
+
+    def _from_block(self, block: Block) -> None:
+        cluster = [self.trace.optimized.nodes[place] for place in block.cluster]
+        work = [node for node in cluster if node.op_type not in _MOVES]
+        anchors = [node for node in work if not self._merely_elementwise(node)]
+        if anchors:
+            if not block.kept:
+                self._absorbed(block, anchors)
+        elif len(work) == 1:
+            self._one_elementwise(block, work[0])
+
+    def _merely_elementwise(self, node: OptNode) -> bool:
+        return self.elementwise(node.domain, node.op_type)
+
+    def _absorbed(self, block: Block, anchors: list[OptNode]) -> None:
+        """Reserve the elementwise nodes that a cluster with other ops does not show any more."""
+        before, now = self.trace.ops_of(block)
+        anchor = anchors[-1]
+        for index in block.region:
+            node = self.nodes[index]
+            key = domain_of(node), node.op_type
+            if node.op_type in _QUANTIZE or now[key] >= before[key] or self._constant(node):
+                continue
+            if now[key]:
+                words = f"ONNX Runtime fuses some of the {node.op_type} nodes here; it is unclear which"
+                self._reserve(index, Reason("untraceable", words))
+            elif anchor.op_type in _FOLDS and node.op_type in _FOLDED:
+                words = f"ONNX Runtime folds it into the weights or bias of a {anchor.op_type}"
+                self._reserve(index, Reason("folded-into-conv", words))
+            else:
+                self._reserve(index, Reason("fused-by-runtime", f"ONNX Runtime makes it part of {anchor.op_type}"))
+
+    def _constant(self, node: NodeProto) -> bool:
+        return all(self.trace.is_constant(name) for name in node.output if name)
+
+    def _one_elementwise(self, block: Block, made: OptNode) -> None:
+        region = [i for i in block.region if self.nodes[i].op_type not in _MOVES and not self._constant(self.nodes[i])]
+        if len(region) < 2 or not all(map(self._is_elementwise, region)):
+            return
+        if made.domain == _MICROSOFT and made.op_type not in _YIELDS:
+            reason = Reason("fused-by-runtime", f"ONNX Runtime makes one {made.op_type} of it and its neighbours")
+            for index in block.region:
+                self._reserve(index, reason)
+            return
+        names = tuple(self._name(i) for i in region)
+        self.patterns.append(Pattern(made.op_type, names, self.view.path))
+
+    # -------------------------------------------------------------------------------- quantized operators
+
+    def _quantized(self) -> None:
+        """Quantize and Dequantize beside an op that the runtime runs on integers; QLinear nodes carry new names, so
+        this goes by rule: beside anything that is not elementwise, and beside what the trace found inside a QLinear
+        node; a Relu or Clip between such an op and its QuantizeLinear goes with it."""
+        reason = Reason("quantized-operator", "ONNX Runtime runs the operator beside it on the quantized values")
+        absorbed = {i for i, r in self.found.items() if "QLinear" in r.text}
+        for index, node in enumerate(self.nodes):
+            if node.op_type == "DequantizeLinear":
+                if any(self._anchors(i) or i in absorbed for i in self._readers(node)):
+                    self._reserve(index, reason)
+            elif node.op_type == "QuantizeLinear":
+                maker = self.view.producer.get(node.input[0])
+                if maker is not None and self._clamps(maker):
+                    before = self.view.producer.get(self.nodes[maker].input[0])
+                    if before is not None and self._anchors(before) and self._readers(self.nodes[maker]) == [index]:
+                        self._reserve(maker, reason)
+                        maker = before
+                if maker is not None and (self._anchors(maker) or maker in absorbed):
+                    self._reserve(index, reason)
+
+    def _readers(self, node: NodeProto) -> list[int]:
+        return self.view.readers.get(node.output[0], [])
+
+    def _anchors(self, index: int) -> bool:
+        return not self._is_elementwise(index)
+
+    def _clamps(self, index: int) -> bool:
+        return self.nodes[index].op_type in ("Relu", "Clip") and domain_of(self.nodes[index]) == ""
+
+    # -------------------------------------------------------------------------------- blocked layout
+
+    def _blocked(self, blocks: list[Block], full: OptGraph) -> None:
+        """Reserve what exists at the extended level and is gone, or made by another op, at the full level."""
+        later = full.produced
+        known = frozenset(later) | full.initializers | frozenset(full.inputs)
+        reason = Reason("blocked-layout", "ONNX Runtime runs it in the blocked layout of the convolutions around it")
+        moved: set[int] = set()  # places of optimized nodes
+        for place, node in enumerate(self.trace.optimized.nodes):
+            if not self._merely_elementwise(node):
+                continue
+            for name in node.outputs:
+                then = later.get(name)
+                if name and (name not in known if then is None else then.op_type != node.op_type):
+                    moved.add(place)
+        if not moved:
+            return
+        names = {name for place in moved for name in self.trace.optimized.nodes[place].outputs if name}
+        classes = {self.trace.class_of(name) for name in names}
+        for key in classes:
+            root = self.trace.roots.get(key)
+            if root is not None:
+                self._reserve(root, reason)
+        for block in blocks:
+            if moved.intersection(block.cluster):
+                for index in block.region:
+                    self._reserve(index, reason)
+
+
+def has_half(model: ModelProto) -> bool:
+    """Whether float16 or bfloat16 values occur: weights, typed values, Casts, in functions and bodies too."""
+    return _half_graph(model.graph) or any(_half_nodes(f.node) for f in model.functions)
+
+
+def _half_graph(graph: GraphProto) -> bool:
+    if any(t.data_type in _HALF for t in graph.initializer):
+        return True
+    if any(_half_type(v.type) for v in (*graph.input, *graph.output, *graph.value_info)):
+        return True
+    return _half_nodes(graph.node)
+
+
+def _half_type(proto: TypeProto) -> bool:
+    kind = proto.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        return _half_type(getattr(proto, kind).elem_type)
+    return kind == "tensor_type" and proto.tensor_type.elem_type in _HALF
+
+
+def _half_nodes(nodes: Iterable[NodeProto]) -> bool:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype") and attribute.i in _HALF:
+                return True
+            if attribute.HasField("t") and attribute.t.data_type in _HALF:
+                return True
+        if any(_half_graph(body) for _, body in bodies(node)):
+            return True
+    return False
