@@ -1,0 +1,147 @@
+// Elementary functions of vectors, float32 here; vmath_wide.h has those of float32 that are computed in double lanes,
+// vmath_f64.h those of float64. Bounds: the instruction table, onnxfuse/program/instructions.py.
+//
+//   F32 and F64  exp log expm1 log1p erf tanh sigmoid sin cos tan asin acos atan sinh cosh asinh acosh atanh
+//                pow(base, exponent)
+//
+// NaN gives NaN, other special values are those of C (pow: C pow, so pow(1, NaN) and pow(NaN, 0) are 1). The two FMA
+// builds for x86 give the same bits: same constants, same places of FMA, exact scaling by powers of two. The largest
+// errors named here are in ULP over all 2^32 inputs, "FMA" of those builds and of NEON, "SSE2" of the build without
+// FMA, which takes the double route where the float one would not hold the bound (custom_ops/tools/exhaustive.cc).
+#pragma once
+
+#include "vmath_poly.h"
+#include "vmath_wide.h"
+#include "vmath_f64.h"
+
+namespace onnxfuse {
+inline namespace ONNXFUSE_ISA_NS {
+
+// ---- exponentials
+
+// x = n ln 2 + r with |r| <= ln 2 / 2; w = n + magic. The first part of ln 2 has 16 bits: its product with n is exact.
+ONNXFUSE_INLINE F32 reduce_exp(F32 x, F32& w) {
+  w = fma(x, splat<F32>(0x1.715476p0f), splat<F32>(kMagicF32));
+  const F32 n = w - splat<F32>(kMagicF32);
+  return fnma(n, splat<F32>(1.42860677e-6f), fnma(n, splat<F32>(0.693145752f), x));
+}
+
+// e^r - 1 on that range, relative error below 2^-24 of the result.
+ONNXFUSE_INLINE F32 expm1_small(F32 r) {
+  const F32 q = polynomial(r, 0.4999999341197654, 0.16666520102736054, 0.041668394316235619, 0.0083687808831064692,
+                           0.0013814462025757937);
+  return fma(r * r, q, r);
+}
+
+// e^x for x in [-104, 89].
+ONNXFUSE_INLINE F32 exp_in_range(F32 x) {
+  F32 w;
+  const F32 r = reduce_exp(x, w);
+  return scale(expm1_small(r) + splat<F32>(1.0f), w);
+}
+
+ONNXFUSE_INLINE F32 exp(F32 x) {
+  // The bounds are where the result is 0 and infinity; a NaN, second in both, stays.
+  return exp_in_range(min_raw(splat<F32>(89.0f), max_raw(splat<F32>(-104.0f), x)));
+}
+
+// 1 / (1 + e^-x) for x >= 0 and e^x / (1 + e^x) below: no overflow, and denormal results are right.
+ONNXFUSE_INLINE F32 sigmoid(F32 x) {
+  const F32 one = splat<F32>(1.0f);
+  const F32 e = exp_in_range(max_raw(splat<F32>(-104.0f), neg(abs(x))));
+  return select(bits(x), e, one) / (one + e);
+}
+
+// t / (t + 2) with t = e^2|x| - 1, which keeps its relative accuracy down to the smallest x.
+ONNXFUSE_INLINE F32 tanh(F32 x) {
+  const F32 a = min_raw(splat<F32>(10.0f), abs(x));
+  F32 w;
+  const F32 r = reduce_exp(a + a, w);
+  const F32 power = power_of_two(w);
+  const F32 t = fma(power, expm1_small(r), power - splat<F32>(1.0f));
+  return copysign(t / (t + splat<F32>(2.0f)), x);
+}
+
+// ---- logarithm
+
+// x = 2^e m with m in [0.75, 1.5); log m = f - f^2/2 + f^3 q(f) with f = m - 1.
+ONNXFUSE_INLINE F32 log(F32 x) {
+  const I32 tiny = x < splat<F32>(0x1p-126f);
+  const U32 b = (U32)select(tiny, x * splat<F32>(0x1p23f), x);
+  const U32 k = (U32)((I32)(b - splat<U32>(0x3f400000u)) >> 23);
+  const F32 m = (F32)(b - (k << 23));
+  const F32 e = to_f32((I32)k) + (F32)(tiny & bits(splat<F32>(-23.0f)));
+  const F32 f = m - splat<F32>(1.0f), ff = f * f;
+  const F32 q = polynomial(f, 0.33333339863347088, -0.25000165281318948, 0.19999604705255453, -0.16655295936566097,
+                           0.14276242312608312, -0.12727793171093499, 0.11700643947908421, -0.091160802298557331,
+                           0.037671887467090999);
+  F32 r = fma(e, splat<F32>(1.42860677e-6f), f * ff * q);
+  r = fma(splat<F32>(-0.5f), ff, r) + f;
+  r = fma(e, splat<F32>(0.693145752f), r);
+  // As an unsigned number, what lies from the bits of infinity up is infinity, NaN or negative; x = 0 is 0.
+  const F32 inf = splat<F32>(__builtin_inff());
+  r = select(x < inf, r, x);
+  r = select(x == F32{}, neg(inf), r);
+  return select(x < F32{}, splat<F32>(__builtin_nanf("")), r);
+}
+
+// ---- error function
+
+// x + x p(x^2) below 0.875; above, 1 - e^-q(|x|), where q(t) = -log(1 - erf t) is nearly a polynomial.
+ONNXFUSE_INLINE F32 erf(F32 x) {
+  const F32 a = abs(x), xx = x * x;
+  const F32 p = polynomial(xx, 0.12837915749155315, -0.37612550462540223, 0.11282455312164144, -0.026791462395045967,
+                           0.0050321803676017449, -0.00062032501664490509);
+  const F32 small = fma(x, p, x);
+  const F32 t = min_raw(splat<F32>(4.0f), a);
+  F32 q = polynomial(t, 0.1294156402215207, 0.63355197657913886, 0.10804982144169328, -0.024967725787870612,
+                     0.004112464635226438, -0.00042218083825682287, 2.00180103482044e-05);
+  q = fma(q, t, t) + splat<F32>(-0.00015450486082294214f);
+  const F32 large = copysign(splat<F32>(1.0f) - exp_in_range(neg(q)), x);
+  return select(a > splat<F32>(0.875f), large, small);
+}
+
+// ---- sine and cosine
+
+#if defined(ONNXFUSE_SSE2)
+// Without FMA the first step of the reduction below is not exact.
+ONNXFUSE_INLINE F32 sin(F32 x) {
+  return with_far_lanes(x, narrow(wide::sin(widen_lo(x)), wide::sin(widen_hi(x))), kFarAngle, far_sin);
+}
+ONNXFUSE_INLINE F32 cos(F32 x) {
+  return with_far_lanes(x, narrow(wide::cos(widen_lo(x)), wide::cos(widen_hi(x))), kFarAngle, far_cos);
+}
+#else
+// |x| = n pi/2 + r with pi/2 in three parts. With FMA |x| - n c1 is exact, for it is a small multiple of 2^-24, and the
+// next step rounds once; the last is a correction.
+struct QuadrantF32 {
+  F32 sine, cosine;  // of r
+  U32 n;
+};
+ONNXFUSE_INLINE QuadrantF32 quadrant(F32 x) {
+  const F32 w = fma(abs(x), splat<F32>(0x1.45f306p-1f), splat<F32>(kMagicF32)), n = w - splat<F32>(kMagicF32);
+  F32 r = fnma(n, splat<F32>(0x1.921fb6p0f), abs(x));
+  r = fnma(n, splat<F32>(-0x1.777a5cp-25f), r);
+  r = fnma(n, splat<F32>(-0x1.ee59dap-50f), r);
+  const F32 z = r * r;
+  const F32 s = polynomial(z, -0.1666665493622505, 0.0083321776643715574, -0.00019517232281555691);
+  const F32 c = polynomial(z, 0.041666646853584705, -0.0013887366867605525, 2.4438375218604772e-05);
+  return {fma(r * z, s, r), fma(z * z, c, fnma(splat<F32>(0.5f), z, splat<F32>(1.0f))), (U32)w};
+}
+ONNXFUSE_INLINE F32 by_quadrant(const QuadrantF32& q, U32 n, U32 sign) {
+  const F32 v = select((I32)(n << 31), q.cosine, q.sine);
+  return (F32)((U32)v ^ (((n << 30) ^ sign) & splat<U32>(0x80000000u)));
+}
+
+ONNXFUSE_INLINE F32 sin(F32 x) {
+  const QuadrantF32 q = quadrant(x);
+  return with_far_lanes(x, by_quadrant(q, q.n, (U32)x), 0x1p17f, far_sin);
+}
+ONNXFUSE_INLINE F32 cos(F32 x) {
+  const QuadrantF32 q = quadrant(x);
+  return with_far_lanes(x, by_quadrant(q, q.n + splat<U32>(1u), U32{}), 0x1p17f, far_cos);
+}
+#endif
+
+}  // inline namespace
+}  // namespace onnxfuse

@@ -1,0 +1,107 @@
+// The vector functions of the CPU library for one instruction set, behind a C interface: for tests and measurements.
+// Not part of the library. For example
+//
+//   g++ -std=c++17 -O2 -ffp-contract=off -march=x86-64-v3 -shared -fPIC -o probe.so custom_ops/tools/vmath_probe.cc
+//
+// with -march=x86-64 (baseline), x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).
+#define ONNXFUSE_ISA_NS probe
+#include "../src/cpu/vmath.h"
+
+#include "vmath_reference.h"
+
+#include <cstring>
+
+namespace {
+
+using namespace onnxfuse;
+
+#define ONNXFUSE_UNARY(X) \
+  X(exp) X(log) X(expm1) X(log1p) X(erf) X(tanh) X(sigmoid) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) \
+  X(sinh) X(cosh) X(asinh) X(acosh) X(atanh)
+
+template <class V, class T, class F>
+void each(const T* a, T* out, std::size_t n, F f) {
+  constexpr std::size_t lanes = sizeof(V) / sizeof(T);
+  for (std::size_t i = 0; i < n; i += lanes) {
+    const std::size_t here = n - i < lanes ? n - i : lanes;
+    T x[lanes] = {};
+    std::memcpy(x, a + i, here * sizeof(T));
+    store(x, f(load<V>(x)));
+    std::memcpy(out + i, x, here * sizeof(T));
+  }
+}
+
+template <class V, class T, class F>
+void each(const T* a, const T* b, T* out, std::size_t n, F f) {
+  constexpr std::size_t lanes = sizeof(V) / sizeof(T);
+  for (std::size_t i = 0; i < n; i += lanes) {
+    const std::size_t here = n - i < lanes ? n - i : lanes;
+    T x[lanes] = {}, y[lanes] = {};
+    std::memcpy(x, a + i, here * sizeof(T));
+    std::memcpy(y, b + i, here * sizeof(T));
+    store(x, f(load<V>(x), load<V>(y)));
+    std::memcpy(out + i, x, here * sizeof(T));
+  }
+}
+
+template <class V, class T>
+bool run(const char* name, const T* a, const T* b, T* out, std::size_t n) {
+#define ONNXFUSE_RUN(f)                                      \
+  if (std::strcmp(name, #f) == 0) {                          \
+    each<V>(a, out, n, [](V x) { return onnxfuse::f(x); });  \
+    return true;                                             \
+  }
+  ONNXFUSE_UNARY(ONNXFUSE_RUN)
+  ONNXFUSE_RUN(sqrt) ONNXFUSE_RUN(rint) ONNXFUSE_RUN(floor) ONNXFUSE_RUN(ceil) ONNXFUSE_RUN(trunc)
+  ONNXFUSE_RUN(neg) ONNXFUSE_RUN(abs)
+#define ONNXFUSE_RUN2(f)                                                    \
+  if (std::strcmp(name, #f) == 0) {                                         \
+    each<V>(a, b, out, n, [](V x, V y) { return onnxfuse::f(x, y); });      \
+    return true;                                                            \
+  }
+  ONNXFUSE_RUN2(pow) ONNXFUSE_RUN2(minimum) ONNXFUSE_RUN2(maximum) ONNXFUSE_RUN2(copysign)
+  return false;
+}
+
+}  // namespace
+
+extern "C" {
+
+// out[i] = name(a[i]) or name(a[i], b[i]), of n floats or doubles; false for an unknown name.
+bool vmath_run_f32(const char* name, const float* a, const float* b, float* out, std::size_t n) {
+  return run<F32>(name, a, b, out, n);
+}
+bool vmath_run_f64(const char* name, const double* a, const double* b, double* out, std::size_t n) {
+  return run<F64>(name, a, b, out, n);
+}
+
+// The largest error in ULP over the floats with the bits first, first + step, ... (count of them), and its place. An
+// error that no number states (NaN where there is a value, a wrong sign of zero, ...) is 1e30. -1: unknown name.
+double vmath_sweep(const char* name, std::uint32_t first, std::uint32_t step, std::uint64_t count,
+                   std::uint32_t* where) {
+  const reference::Function f = reference::find(name);
+  if (f == nullptr) return -1;
+  double worst = 0;
+  for (std::uint64_t done = 0; done < count;) {
+    float x[1024], y[1024];
+    std::size_t n = 0;
+    for (; n < 1024 && done < count; ++n, ++done) {
+      const std::uint32_t b = first + static_cast<std::uint32_t>(done * step);
+      std::memcpy(&x[n], &b, sizeof b);
+    }
+    if (!vmath_run_f32(name, x, nullptr, y, n)) return -1;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double error = reference::ulp(y[i], f(static_cast<double>(x[i])));
+      if (error > worst) {
+        worst = error;
+        std::memcpy(where, &x[i], sizeof *where);
+      }
+    }
+  }
+  return worst;
+}
+
+// The widths of what the probe was built for.
+std::size_t vmath_bytes() { return kBytes; }
+
+}  // extern "C"
