@@ -11,6 +11,12 @@ namespace onnxfuse {
 
 enum class Isa { kBest, kBaseline, kAvx2, kAvx512, kNeon };
 
+// The instruction set to use: the one asked for, else that of the environment variable ONNXFUSE_ISA (baseline, avx2 or
+// avx512), else the best that processor and operating system have. Throws std::runtime_error for one they lack and for
+// an unknown word.
+Isa pick_isa(Isa wanted);
+const char* name(Isa isa) noexcept;  // "avx2"
+
 // Immutable after build; one machine is used by many threads at once.
 class Machine {
  public:

@@ -1,0 +1,92 @@
+// libonnxfuse_test: the library without ONNX Runtime, for tests through ctypes. Same parser, shapes, driver, machine.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driver.h"
+#include "program.h"
+
+#define ONNXFUSE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace onnxfuse {
+namespace {
+
+// Outputs are the caller's buffers; work is dealt out to `threads` threads in turn.
+class TestHost final : public Host {
+ public:
+  TestHost(void* const* out, int threads) : out_(out), threads_(static_cast<size_t>(std::max(threads, 1))) {}
+
+  void* output(size_t index, const int64_t*, size_t) override { return out_[index]; }
+
+  void parallel(size_t total, void (*work)(void*, size_t), void* user) override {
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < threads_; ++t)
+      threads.emplace_back([=] {
+        for (size_t i = t; i < total; i += threads_) work(user, i);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  void* const* out_;
+  size_t threads_;
+};
+
+DType storage(int number, DType otherwise) { return number < 0 ? otherwise : static_cast<DType>(number); }
+
+template <typename Body>
+int report(char* error, size_t error_len, Body body) noexcept {
+  try {
+    body();
+    if (error_len != 0) error[0] = '\0';
+    return 0;
+  } catch (const ProgramError& e) {
+    std::snprintf(error, error_len, "%s", e.what());
+    return 1;
+  } catch (const std::exception& e) {
+    std::snprintf(error, error_len, "%s", e.what());
+    return 2;
+  }
+}
+
+}  // namespace
+}  // namespace onnxfuse
+
+// Parses a program. 0: it is right; 1: it is not, and `error` says why.
+ONNXFUSE_EXPORT int onnxfuse_test_parse(const char* program, size_t len, char* error, size_t error_len) {
+  return onnxfuse::report(error, error_len, [&] { onnxfuse::parse_program({program, len}); });
+}
+
+// Runs a program. `in`: x then c; storage types by number in the order of the table, -1 for the program's own;
+// `out`: buffers of the iteration shape. 0: done; 1: the program is wrong; 2: anything else.
+ONNXFUSE_EXPORT int onnxfuse_test_run(const char* program, size_t len, int isa, const void* const* in,
+                                      const int64_t* const* in_dims, const int* in_rank, const int* in_storage, int n_in,
+                                      void* const* out, const int* out_storage, char* error, size_t error_len,
+                                      int threads) {
+  using namespace onnxfuse;
+  return report(error, error_len, [&] {
+    Program parsed = parse_program({program, len});
+    const size_t tensors = parsed.tensor_count();
+    if (static_cast<size_t>(n_in) != parsed.inputs.size()) throw std::invalid_argument("wrong number of inputs");
+    std::vector<DType> input_types, output_types;
+    std::vector<uint64_t> scalars;
+    std::vector<Tensor> inputs;
+    for (size_t k = 0; k < parsed.inputs.size(); ++k) {
+      input_types.push_back(storage(in_storage[k], parsed.inputs[k].dtype));
+      if (k < tensors) {
+        inputs.push_back({in[k], in_dims[k], static_cast<size_t>(in_rank[k])});
+      } else {
+        scalars.push_back(0);
+        std::memcpy(&scalars.back(), in[k], size_of(parsed.inputs[k].dtype));
+      }
+    }
+    for (size_t k = 0; k < parsed.outputs.size(); ++k)
+      output_types.push_back(storage(out_storage[k], parsed.type_of(parsed.outputs[k])));
+    const Executable exe(std::move(parsed), input_types.data(), output_types.data(), scalars.data(), static_cast<Isa>(isa));
+    TestHost host(out, threads);
+    exe.run(inputs.data(), host);
+  });
+}
