@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxfuse.fusion.ort_child import OptGraph, OptNode, RuntimeRefused, optimized_graphs
 from onnxfuse.fusion.trace import Block, Trace, domain_of
-from onnxfuse.model.graphs import GraphView, bodies, view_graphs
+from onnxfuse.model import GraphView, Model
+from onnxfuse.model.external import external_tensors
+from onnxfuse.model.graphs import bodies
 from onnxfuse.ops.reason import Reason
 
 __all__ = ["Pattern", "Reserved", "reserved_nodes"]
@@ -92,29 +93,20 @@ class Reserved:
         return sum(reason.code == "untraceable" for graph in self.graphs.values() for reason in graph.values())
 
 
-def reserved_nodes(
-    model: ModelProto,
-    path: Path | None = None,
-    *,
-    folder: Path | None = None,
-    view: GraphView | None = None,
-    timeout: float = 900.0,
-    elementwise: Elementwise = elementwise_like,
-) -> Reserved:
+def reserved_nodes(model: Model, *, timeout: float = 900.0, elementwise: Elementwise = elementwise_like) -> Reserved:
     """Ask the runtime which nodes of ``model`` it fuses itself.
 
-    ``path`` is the file that holds the model as it is (spares a copy); without it, ``folder`` says where external data
-    lies. ``view`` spares building the graph view again. ``timeout`` in seconds. Never raises for what the runtime does:
-    where it cannot say, nothing is reserved and ``note`` tells why.
+    ``timeout`` in seconds. Never raises for what the runtime does: where it cannot say (not installed, cannot load the
+    model, crashed, took too long), nothing is reserved and ``note`` tells why.
     """
-    view = view or view_graphs(model)
+    folder = model.folder if any(True for _ in external_tensors(model.proto)) else None
     try:
         answer = optimized_graphs(
-            path if path is not None else model, folder=folder, float32_copy=has_half(model), timeout=timeout
+            model.path or model.proto, folder=folder, float32_copy=has_half(model.proto), timeout=timeout
         )
     except RuntimeRefused as refusal:
         return Reserved(note=f"ONNX Runtime cannot optimize this model, so no node is reserved for it: {refusal}")
-    return compare(view, answer.extended, answer.full, answer.version, elementwise)
+    return compare(model.main, answer.extended, answer.full, answer.version, elementwise)
 
 
 def compare(
