@@ -49,7 +49,7 @@ $(TESTLIB): $(TOOLS) $(SOURCES)
 
 $(SANLIB): $(TOOLS) $(SOURCES)
 	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-		-DONNXFUSE_TESTS=ON -DONNXFUSE_SANITIZE=ON $(CMAKE_ARGS)
+		-DONNXFUSE_TESTS=ON -DONNXFUSE_FUZZ=ON -DONNXFUSE_SANITIZE=ON $(CMAKE_ARGS)
 	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitize
 	@touch $@
 

@@ -25,7 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fusion": {"model", "ops", "program"},
     "rewrite": {"fusion", "model", "ops", "program"},
     "check": {"fusion", "library", "model", "ops", "program", "rewrite"},
-    "report": {"check", "fusion", "library", "model", "ops", "program", "rewrite"},
+    "timing": {"check", "library", "model"},
+    "report": {"check", "fusion", "library", "model", "ops", "program", "rewrite", "timing"},
+    "doctor": {"check", "library"},
 }
 ABOVE = {"__init__", "__main__", "api", "cli"}  # these see all parts
 FOREIGN = {
