@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.errors import ModelError
 
-__all__ = ["DataRange", "check_external", "external_tensors", "is_external", "locate", "read_array", "size_of"]
+__all__ = ["DataRange", "check_external", "external_tensors", "is_external", "locate", "read_array", "read_bytes", "size_of"]
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,23 @@ def check_external(model: ModelProto, folder: Path | None) -> None:
         locate(tensor, folder)
 
 
-def read_array(tensor: TensorProto, folder: Path | None) -> np.ndarray:
-    """The tensor as an array, read from its file if it is stored outside. Raises ModelError if it is damaged."""
+def read_bytes(tensor: TensorProto, folder: Path | None) -> bytes:
+    """The data of an external tensor. Raises ModelError if it cannot be read."""
+    where = locate(tensor, folder)
     try:
-        if not is_external(tensor):
-            return onnx.numpy_helper.to_array(tensor)
-        where = locate(tensor, folder)
-        inline = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         with open(where.file, "rb") as file:
             file.seek(where.offset)
-            inline.raw_data = file.read(where.length)
-        return onnx.numpy_helper.to_array(inline)
-    except (ValueError, TypeError, OSError) as error:
-        raise ModelError(f"tensor {tensor.name!r} cannot be read: {error}") from None
+            return file.read(where.length)
+    except OSError as error:
+        raise ModelError(f"external data of tensor {tensor.name!r} cannot be read: {error.strerror}") from None
+
+
+def read_array(tensor: TensorProto, folder: Path | None) -> np.ndarray:
+    """The tensor as an array, read from its file if it is stored outside. Raises ModelError if it is damaged."""
+    if is_external(tensor):
+        tensor = TensorProto(data_type=tensor.data_type, dims=tensor.dims, name=tensor.name,
+                             raw_data=read_bytes(tensor, folder))
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"the data of tensor {tensor.name!r} is damaged: {error}") from None

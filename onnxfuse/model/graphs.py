@@ -15,7 +15,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.errors import ModelError
 
-__all__ = ["GraphView", "bodies", "label", "pinned_names", "view_graphs"]
+__all__ = ["GraphView", "bodies", "label", "view_graphs"]
 
 
 def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
@@ -56,6 +56,8 @@ class GraphView:
     children: dict[int, list[GraphView]] = field(default_factory=dict)
     inputs: frozenset[str] = frozenset()
     outputs: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    """Values that must survive: outputs, and what an annotation or (main graph) training_info names."""
     initializers: dict[str, TensorProto] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     constants: dict[str, TensorProto] = field(default_factory=dict)
@@ -96,6 +98,7 @@ def view_graphs(model: ModelProto) -> GraphView:
     """Views of the main graph and all bodies. Raises ModelError for duplicate definitions, values that nobody makes
     and cycles."""
     view = _view(model.graph, "", None, None, old=model.ir_version < 4)
+    view.kept |= _trained(model)
     for name, index in view.free.items():
         if index < 0:
             raise ModelError(f"graph output {name!r} is made by no node")
@@ -107,6 +110,7 @@ def _view(graph: GraphProto, path: str, parent: GraphView | None, holder: int | 
     view = GraphView(graph, path, parent, holder)
     view.inputs = frozenset(v.name for v in graph.input)
     view.outputs = frozenset(v.name for v in graph.output)
+    view.kept = view.outputs | _annotated(graph)
     _define_initializers(view, old)
     _define_outputs(view)
     for index, node in enumerate(graph.node):
@@ -218,29 +222,27 @@ def _on_cycle(needs: list[set[int]], missing: list[int]) -> int:
     return index
 
 
-def pinned_names(model: ModelProto) -> frozenset[str]:
-    """Names of the main graph that other parts of the model refer to: training_info and quantization annotations."""
+def _trained(model: ModelProto) -> frozenset[str]:
+    """Names that training_info may take from the main graph."""
     names: set[str] = set()
     for info in model.training_info:
         for graph in (info.initialization, info.algorithm):
             names.update(t.name for t in graph.initializer)
+            names.update(v.name for v in graph.output)
             for node in _all_nodes(graph):
                 names.update(node.input)
-            names.update(v.name for v in graph.output)
         for binding in (*info.initialization_binding, *info.update_binding):
             names.update((binding.key, binding.value))
-    names.update(_annotated(model.graph))
     return frozenset(names - {""})
 
 
-def _annotated(graph: GraphProto) -> Iterator[str]:
+def _annotated(graph: GraphProto) -> frozenset[str]:
+    """Names that quantization annotations of a graph speak of."""
+    names: set[str] = set()
     for note in graph.quantization_annotation:
-        yield note.tensor_name
-        for entry in note.quant_parameter_tensor_names:
-            yield entry.value
-    for node in graph.node:
-        for _, body in bodies(node):
-            yield from _annotated(body)
+        names.add(note.tensor_name)
+        names.update(entry.value for entry in note.quant_parameter_tensor_names)
+    return frozenset(names)
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:

@@ -172,7 +172,7 @@ class _Walk:
             if not name:
                 continue
             if rule == "join" and in_terms:
-                values.terms[name] = join(in_terms, f"{view.path}:{name}")
+                values.terms[name] = join(in_terms)
             elif rule == "first" and in_terms and (place == 0 or node.op_type == "Dropout"):
                 values.terms[name] = in_terms[0]
             elif name not in values.terms:

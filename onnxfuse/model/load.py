@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,8 @@ from onnx import ModelProto, TensorProto
 
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.model import schemas
-from onnxfuse.model.external import check_external, read_array
-from onnxfuse.model.graphs import GraphView, pinned_names, view_graphs
+from onnxfuse.model.external import check_external, read_array, read_bytes
+from onnxfuse.model.graphs import GraphView, view_graphs
 from onnxfuse.model.infer import Values, infer
 from onnxfuse.model.shapes import Term, fresh
 
@@ -33,11 +34,10 @@ class Model:
         self.path = path
         self.folder = folder
         self.main: GraphView = view_graphs(proto)
-        self.pinned: frozenset[str] = pinned_names(proto)
         self.opsets: dict[str, int] = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
 
     @property
-    def bytes(self) -> bytes:
+    def bytes(self) -> builtins.bytes:
         """The file as it is, or the model serialized."""
         return self.proto.SerializeToString() if self.path is None else self.path.read_bytes()
 
@@ -65,6 +65,10 @@ class Model:
     def array(self, tensor: TensorProto) -> np.ndarray:
         """The values of a tensor, read from its file if it is stored outside."""
         return read_array(tensor, self.folder)
+
+    def raw_bytes(self, tensor: TensorProto) -> builtins.bytes:
+        """The data of a tensor that is stored outside."""
+        return read_bytes(tensor, self.folder)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

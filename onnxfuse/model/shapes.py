@@ -12,6 +12,7 @@ A dim is an int, or a sorted tuple of symbols (a join of several where it has mo
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -64,8 +65,8 @@ def padded(term: Term, pad: int) -> Term | None:
     return None if term.atoms else Term(term.dims + (1,) * pad)
 
 
-def join(terms: Iterable[Term], where: str) -> Term:
-    """The broadcast of shapes. ``where`` names what is too wide to be worth a proof."""
+def join(terms: Iterable[Term]) -> Term:
+    """The broadcast of shapes."""
     dims: tuple[Dim, ...] = ()
     atoms: tuple[str, ...] = ()
     for term in terms:
@@ -73,11 +74,15 @@ def join(terms: Iterable[Term], where: str) -> Term:
         if term.atoms and term.atoms != atoms:
             atoms = tuple(sorted({*atoms, *term.atoms}))
     if len(atoms) > _WIDEST:
-        atoms = (f"?{where}",)
+        atoms = (_opaque(atoms),)
     if any(isinstance(d, tuple) and len(d) > _WIDEST for d in dims):
-        dims = tuple((f"?{where}:{axis}",) if isinstance(d, tuple) and len(d) > _WIDEST else d
-                     for axis, d in enumerate(dims))
+        dims = tuple((_opaque(d),) if isinstance(d, tuple) and len(d) > _WIDEST else d for d in dims)
     return Term(dims, atoms)
+
+
+def _opaque(parts: tuple[str, ...]) -> str:
+    """One name for a wide join, the same for the same parts."""
+    return "?" + hashlib.sha1("\0".join(parts).encode()).hexdigest()
 
 
 def _join_dims(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -1,0 +1,151 @@
+"""Candidates: the nodes of one graph that may enter a group, and a reason for every elementwise node that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import NodeProto
+
+from onnxfuse import ops
+from onnxfuse.fusion.context import Context
+from onnxfuse.model import GraphView
+from onnxfuse.ops.reason import Reason
+from onnxfuse.program import Builder, ProgramError
+
+__all__ = ["Candidate", "find_candidates", "statement_count"]
+
+_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_SHAPE_ELEMENTS = 16
+_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+
+CONSTANT = Reason("constant", "all of its operands are constants: the runtime computes it once when a session starts")
+SHAPE = Reason("shape-arithmetic", "small integers that describe shapes or positions, not data")
+UNUSED = Reason("unused", "nothing reads what it makes")
+OPTION = Reason("dynamic-option", "an operand that its computation does not read changes at run time")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node that may enter a group.
+
+    ``reads``: what its program reads, as (value, dims of size 1 added behind); ``baked``: constant inputs that are part of
+    its function body only, because the program holds them as literals or does not need them.
+    """
+
+    reads: tuple[tuple[str, int], ...]
+    baked: tuple[str, ...]
+    counts: bool
+    statements: int
+
+
+def find_candidates(context: Context, reserved: Mapping[str, Reason]) -> tuple[dict[int, Candidate], dict[int, Reason]]:
+    """Candidates and reasons by place of the node in the graph. ``reserved`` goes by first output."""
+    view = context.view
+    constant = _constant_values(view)
+    sizes: dict[object, int] = {}
+    found: dict[int, Candidate] = {}
+    left: dict[int, Reason] = {}
+    for index in view.order:
+        node = view.graph.node[index]
+        if not ops.elementwise_like(node.domain, node.op_type):
+            continue
+        answer = _judge(node, index, context, constant, reserved, sizes)
+        if isinstance(answer, Candidate):
+            found[index] = answer
+        else:
+            left[index] = answer
+    return found, left
+
+
+def _judge(node: NodeProto, index: int, context: Context, constant: set[str], reserved: Mapping[str, Reason],
+           sizes: dict[object, int]) -> Candidate | Reason:
+    view = context.view
+    outputs = [o for o in node.output if o]
+    if outputs and node.output[0] in reserved:
+        return reserved[node.output[0]]
+    if all(name in constant or _is_constant(view, name) for name in node.input if name):
+        return CONSTANT
+    if not any(view.readers.get(o) or o in view.kept for o in outputs):
+        return UNUSED
+    reason = ops.examine(node, context)
+    if reason is not None:
+        return reason
+    untyped = next((o for o in outputs if context.dtype(o) is None), None)
+    if untyped is not None:
+        return Reason("no-type", f"the element type of {untyped!r} is unknown")
+    if _shape_arithmetic(node, context):
+        return SHAPE
+    reads = tuple(dict.fromkeys((o.value, o.pad) for o in ops.operands(node, context)))
+    read = {value for value, _ in reads}
+    baked = tuple(dict.fromkeys(n for n in node.input if n and n not in read))
+    if any(view.constant(name) is None for name in baked) and not replaceable(node):
+        return OPTION
+    return Candidate(reads, tuple(n for n in baked if view.constant(n) is not None), ops.counts(node, context),
+                     statement_count(node, context, reads, sizes))
+
+
+def replaceable(node: NodeProto) -> bool:
+    """Whether a body can do without the operands that the program does not read: a CastLike becomes a Cast, a Dropout
+    without a mask an Identity."""
+    return node.op_type == "CastLike" or (node.op_type == "Dropout" and not any(node.output[1:]))
+
+
+def _is_constant(view: GraphView, name: str) -> bool:
+    return view.constant(name) is not None
+
+
+def _constant_values(view: GraphView) -> set[str]:
+    """Values of this graph that constants alone decide, by operators of ONNX that are the same in every run."""
+    found: set[str] = set()
+    for index in view.order:
+        node = view.graph.node[index]
+        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or index in view.children:
+            continue
+        names = [n for n in node.input if n]
+        if (names or node.op_type == "Constant") and all(n in found or _is_constant(view, n) for n in names):
+            found.update(o for o in node.output if o)
+    return found
+
+
+def _shape_arithmetic(node: NodeProto, context: Context) -> bool:
+    """Small integers in, small integers (or truth values about them, or a Cast of them) out."""
+    outputs = [o for o in node.output if o]
+    inputs = [n for n in node.input if n]
+    if not all(_small(context, name) for name in (*outputs, *inputs)):
+        return False
+    kinds_in = {context.dtype(n) for n in inputs}
+    kinds_out = {context.dtype(o) for o in outputs}
+    if node.op_type in ("Cast", "CastLike"):
+        return context.dtype(node.input[0]) in _INTEGERS
+    allowed = _INTEGERS | {"bool"}
+    return kinds_in <= allowed and kinds_out <= allowed and bool((kinds_in | kinds_out) & _INTEGERS)
+
+
+def _small(context: Context, name: str) -> bool:
+    term = context.term(name)
+    elements = term.elements
+    return len(term.dims) <= 1 and elements is not None and elements <= _SHAPE_ELEMENTS
+
+
+def statement_count(node: NodeProto, context: Context, reads: tuple[tuple[str, int], ...],
+                    sizes: dict[object, int]) -> int:
+    """Statements that the node takes in a program by itself; ``sizes`` remembers the answers for equal nodes."""
+    key = (node.domain, node.op_type, tuple(context.dtype(n) if n else None for n in node.input), len(node.output),
+           tuple(a.SerializeToString(deterministic=True) for a in node.attribute))
+    if key not in sizes:
+        builder = Builder()
+        values = {read: ops.enter(builder, _dtype(context, read[0]), builder.input(_dtype(context, read[0]), read[1]))
+                  for read in reads}
+        for name, value in zip(node.output, ops.lower(node, context, builder, values), strict=False):
+            if name and value:
+                builder.output(ops.leave(builder, _dtype(context, name), value))
+        sizes[key] = len(builder.build().statements)
+    return sizes[key]
+
+
+def _dtype(context: Context, name: str) -> str:
+    dtype = context.dtype(name)
+    if dtype is None:
+        raise ProgramError(f"value {name!r} has no type")
+    return dtype

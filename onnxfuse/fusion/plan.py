@@ -1,0 +1,253 @@
+"""The plan: which nodes become which fused node, and why each elementwise node left alone was left. Plain data.
+
+    make_plan(model, PlanOptions(), reserved) -> Plan
+
+A group is planned within one graph; bodies of If, Loop and Scan are planned as graphs of their own, with the values they
+read from outside as inputs. Functions that the model brings are left as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from onnx import NodeProto
+
+from onnxfuse import ops
+from onnxfuse.fusion.candidates import Candidate, find_candidates
+from onnxfuse.fusion.context import Context
+from onnxfuse.fusion.groups import Grower
+from onnxfuse.model import GraphView, Model
+from onnxfuse.model.shapes import join, padded
+from onnxfuse.ops.reason import Reason
+from onnxfuse.program import Builder, Program
+
+__all__ = ["Group", "Left", "Plan", "PlanOptions", "Read", "make_plan"]
+
+SINGLE = Reason("single", "no neighbour that it could be one node with")
+FUEL = Reason("max-fusions", "the number of fusions that was asked for is reached")
+FUNCTION = Reason("function-body", "it stands in a function that the model brings, which stays as it is")
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """``half_math``: "float32" computes float16 and bfloat16 groups in float32, "strict" rounds each op. ``max_fusions``:
+    stop after so many groups. ``verify``: check the finished plan (see `verify_plan`)."""
+
+    half_math: str = "float32"
+    max_fusions: int | None = None
+    verify: bool = False
+
+
+@dataclass(frozen=True)
+class Read:
+    """A value that enters a group. ``name`` in the program: x0, x1, … (tensors) or c0, c1, … (attributes)."""
+
+    value: str
+    pad: int
+    name: str
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it becomes an attribute of the node."""
+        return self.name.startswith("c")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One fused node: ``nodes`` are places in the graph ``path``, in topological order; ``reads`` are in order of first
+    use, ``outputs`` in order of production; ``baked`` are constants that only the function body needs."""
+
+    path: str
+    nodes: tuple[int, ...]
+    reads: tuple[Read, ...]
+    baked: tuple[str, ...]
+    outputs: tuple[str, ...]
+    program: Program
+    op_types: tuple[str, ...]
+    counting: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """An elementwise node that is left alone. ``graph`` is the path of its graph, "" for the main graph."""
+
+    graph: str
+    node: str
+    op: str
+    output: str
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``groups``: main graph first, then bodies, each in topological order of their first node."""
+
+    groups: tuple[Group, ...]
+    left: tuple[Left, ...]
+    half_math: str = "float32"
+    notes: tuple[str, ...] = ()
+    runtime: str | None = None
+
+
+class Pattern(Protocol):
+    """Nodes of one graph, by first output, that the runtime makes one elementwise node."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def path(self) -> str: ...
+
+
+class ReservedNodes(Protocol):
+    """What `onnxfuse.fusion.reserved` finds out: reasons by graph path and first output, and patterns that win over a
+    group which is no larger."""
+
+    @property
+    def graphs(self) -> Mapping[str, Mapping[str, Reason]]: ...
+    @property
+    def patterns(self) -> Sequence[Pattern]: ...
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    graphs: Mapping[str, Mapping[str, Reason]] = field(default_factory=dict)
+    patterns: Sequence[Pattern] = ()
+
+
+def make_plan(model: Model, options: PlanOptions | None = None,
+              reserved: ReservedNodes | Mapping[str, Reason] | None = None) -> Plan:
+    """The plan for a model. ``reserved`` are nodes that are left to the runtime: a mapping goes by first output in the
+    main graph."""
+    options = options or PlanOptions()
+    known: ReservedNodes = (_Nothing() if reserved is None
+                            else _Nothing({"": reserved}) if isinstance(reserved, Mapping) else reserved)
+    groups: list[Group] = []
+    left: list[Left] = []
+    for view in model.graphs.values():
+        found, reasons = _plan_graph(model, view, options, known)
+        if options.max_fusions is not None and len(groups) + len(found) > options.max_fusions:
+            for group in found[max(options.max_fusions - len(groups), 0):]:
+                reasons.update(dict.fromkeys(group.nodes, FUEL))
+            found = found[:max(options.max_fusions - len(groups), 0)]
+        groups += found
+        left += [_left(view.path, view.graph.node[index], reasons[index]) for index in view.order if index in reasons]
+    plan = Plan(tuple(groups), (*left, *_function_nodes(model)), options.half_math, runtime=getattr(known, "runtime", None))
+    if options.verify:
+        from onnxfuse.fusion.verify import verify_plan
+
+        verify_plan(model, plan)
+    return plan
+
+
+def _plan_graph(model: Model, view: GraphView, options: PlanOptions,
+                reserved: ReservedNodes) -> tuple[list[Group], dict[int, Reason]]:
+    context = Context(model, view, options.half_math)
+    candidates, reasons = find_candidates(context, reserved.graphs.get(view.path, {}))
+    grower = Grower(context, candidates)
+    grower.grow()
+    for pattern in reserved.patterns:
+        if pattern.path == view.path:
+            _yield_to(pattern, view, candidates, grower, reasons)
+    grower.siblings()
+    groups = [_group(context, members, candidates) for members in grower.groups()]
+    fused = {index for group in groups for index in group.nodes}
+    reasons.update({index: SINGLE for index in candidates if index not in fused and index not in reasons})
+    return groups, reasons
+
+
+def _yield_to(pattern: Pattern, view: GraphView, candidates: Mapping[int, Candidate], grower: Grower,
+              reasons: dict[int, Reason]) -> None:
+    """Leaves a pattern to the runtime where our group would have no op beyond it."""
+    nodes = {view.producer[o] for o in pattern.outputs if o in view.producer}
+    inside = [index for index in nodes if index in candidates]
+    if not inside or any(index in reasons for index in inside):
+        return
+    members = set().union(*(grower.members(index) for index in inside))
+    if any(candidates[index].counts for index in members - nodes):
+        return
+    reason = Reason("runtime-pattern", f"ONNX Runtime makes it one {pattern.op} node, and a group would be no larger")
+    for index in sorted(members):
+        if index not in reasons:
+            group = grower.members(index)
+            grower.release(index)
+            reasons.update(dict.fromkeys(group, reason))
+
+
+def _group(context: Context, members: list[int], candidates: Mapping[int, Candidate]) -> Group:
+    """The group of these nodes, with its program."""
+    view = context.view
+    nodes = [view.graph.node[index] for index in members]
+    made = {o: None for node in nodes for o in node.output if o}
+    first_use = dict.fromkeys(read for index in members for read in candidates[index].reads if read[0] not in made)
+    reads = _named(context, list(first_use))
+    inside = set(members)
+    outputs = tuple(o for o in made if o in view.kept
+                    or any(r not in inside for r in view.readers.get(o, ())))
+    read_values = {read.value for read in reads}
+    baked = tuple(dict.fromkeys(n for index in members for n in candidates[index].baked
+                                if n not in read_values and n not in made))
+    return Group(view.path, tuple(members), reads, baked, outputs, _program(context, nodes, reads, outputs),
+                 tuple(node.op_type for node in nodes), sum(candidates[index].counts for index in members))
+
+
+def _named(context: Context, reads: list[tuple[str, int]]) -> tuple[Read, ...]:
+    """Tensors and scalars told apart. A constant of one element may be an attribute if the iteration shape surely has its
+    rank without it; constants of rank 0 always may."""
+    single = {}
+    for value, pad in reads:
+        tensor = context.view.constant(value)
+        if tensor is not None and math.prod(tensor.dims) == 1:
+            single[value, pad] = len(tensor.dims) + pad
+    terms = [padded(context.term(value), pad) for value, pad in reads if (value, pad) not in single]
+    least = max((len(term.dims) for term in terms if term is not None), default=0)
+    named, tensors, scalars = [], 0, 0
+    for value, pad in reads:
+        if (value, pad) in single and single[value, pad] <= least and len(single) < len(reads):
+            named.append(Read(value, pad, f"c{scalars}"))
+            scalars += 1
+        else:
+            named.append(Read(value, pad, f"x{tensors}"))
+            tensors += 1
+    return tuple(named)
+
+
+def _program(context: Context, nodes: list[NodeProto], reads: tuple[Read, ...], outputs: tuple[str, ...]) -> Program:
+    builder = Builder()
+    values: dict[tuple[str, int], str] = {}
+    for read in reads:
+        dtype = context.dtype(read.value) or ""
+        entry = builder.scalar(dtype) if read.is_scalar else builder.input(dtype, read.pad)
+        values[read.value, read.pad] = ops.enter(builder, dtype, entry)
+    for node in nodes:
+        results = ops.lower(node, context, builder, values)
+        values.update({(name, 0): value for name, value in zip(node.output, results, strict=False) if name})
+    for name in outputs:
+        builder.output(ops.leave(builder, context.dtype(name) or "", values[name, 0]))
+    return builder.build()
+
+
+def shapes_proved(context: Context, group: Group) -> bool:
+    """Whether all values that leave a group surely have its iteration shape."""
+    if len(group.outputs) == 1:
+        return True
+    entering = [padded(context.term(read.value), read.pad) for read in group.reads]
+    if any(term is None for term in entering):
+        return False
+    shape = join(term for term in entering if term is not None)
+    return all(context.term(name) == shape for name in group.outputs)
+
+
+def _left(path: str, node: NodeProto, reason: Reason) -> Left:
+    return Left(path, node.name, node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}",
+                next((o for o in node.output if o), ""), reason)
+
+
+def _function_nodes(model: Model) -> list[Left]:
+    return [_left(f"function {function.domain}::{function.name}", node, FUNCTION)
+            for function in model.proto.functions if function.domain != "onnxfuse"
+            for node in function.node if ops.elementwise_like(node.domain, node.op_type)]

@@ -1,0 +1,145 @@
+"""Function bodies of fused nodes: copies of the original nodes under canonical names, equal bodies shared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
+
+from onnxfuse.fusion.plan import Group
+from onnxfuse.model import GraphView, Model
+from onnxfuse.model.external import is_external
+
+__all__ = ["DOMAIN", "FAMILY", "inline_tensor", "make_body", "name_bodies"]
+
+DOMAIN = "onnxfuse"
+FAMILY = "FusedElementwise"
+_NUMBERED = re.compile(rf"{FAMILY}([1-9][0-9]*)")
+
+
+def make_body(model: Model, group: Group) -> FunctionProto:
+    """The function of a group, without a name: inputs ``kernels, x0, …``, attributes ``program, c0, …``."""
+    view = model.graphs[group.path]
+    body = FunctionProto(domain=DOMAIN)
+    body.input.append("kernels")
+    body.attribute.append("program")
+    names: dict[str, str] = {}
+    for read in group.reads:
+        names.setdefault(read.value, read.name)
+        (body.attribute if read.is_scalar else body.input).append(read.name)
+        if read.is_scalar:
+            body.node.append(_constant_of(read.name))
+    for number, value in enumerate(group.baked):
+        names[value] = f"k{number}"
+        body.node.append(_constant(names[value], _tensor(model, view, value)))
+    outputs = {value: f"y{number}" for number, value in enumerate(group.outputs)}
+    inner = 0
+    for index in group.nodes:
+        node = view.graph.node[index]
+        for name in node.output:
+            if name in outputs:
+                names[name] = outputs[name]
+            elif name:
+                names[name] = f"t{inner}"
+                inner += 1
+        body.node.append(_copy(node, names, view, model))
+    body.output.extend(outputs.values())
+    used = {_domain(node.domain) for node in body.node}
+    body.opset_import.extend(o for o in model.proto.opset_import if _domain(o.domain) in used)
+    return body
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _constant_of(attribute: str) -> NodeProto:
+    """A Constant whose value is an attribute of the call."""
+    node = NodeProto(op_type="Constant", output=[attribute])
+    node.attribute.add(name="value", type=AttributeProto.TENSOR, ref_attr_name=attribute)
+    return node
+
+
+def _constant(name: str, tensor: TensorProto) -> NodeProto:
+    node = NodeProto(op_type="Constant", output=[name])
+    node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)
+    return node
+
+
+def _tensor(model: Model, view: GraphView, value: str) -> TensorProto:
+    tensor = view.constant(value)
+    if tensor is None:
+        raise AssertionError(f"{value!r} is no constant")
+    return inline_tensor(model, tensor)
+
+
+def inline_tensor(model: Model, tensor: TensorProto) -> TensorProto:
+    """A copy of a tensor without its name, with its data inside."""
+    copy = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+    if is_external(tensor):
+        copy.raw_data = model.raw_bytes(tensor)
+        return copy
+    copy.CopyFrom(tensor)
+    for field in ("name", "doc_string", "metadata_props"):
+        copy.ClearField(field)
+    return copy
+
+
+def _copy(node: NodeProto, names: dict[str, str], view: GraphView, model: Model) -> NodeProto:
+    """The node under canonical names. Where its program reads no more than the first operand and another one changes at
+    run time, an operator with the same result that does without takes its place."""
+    copy = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    copy.output.extend(names.get(name, "") for name in node.output)
+    copy.input.extend(names.get(name, "") for name in node.input)
+    if any(name and name not in names for name in node.input):
+        del copy.input[1:]
+        if node.op_type == "CastLike":
+            copy.op_type = "Cast"
+            copy.attribute.add(name="to", type=AttributeProto.INT, i=model.type_of(view, node.output[0]))
+        elif node.op_type == "Dropout":
+            copy.op_type = "Identity"
+            del copy.attribute[:]
+        else:
+            raise AssertionError(f"{node.op_type} reads a value that its group does not have")
+    while copy.output and not copy.output[-1]:
+        del copy.output[-1]
+    return copy
+
+
+def name_bodies(proto: ModelProto, bodies: Sequence[FunctionProto], sizes: Sequence[int]) -> list[FunctionProto]:
+    """Names bodies in place, equal ones alike, and returns the new functions: those that the model does not have yet.
+
+    ``sizes`` are the numbers of nodes that each replaces. Numbers go to the bodies that replace most in the whole model
+    first (ties by first use) and continue after those that the model has.
+    """
+    names: dict[bytes, str] = {}
+    last = 0
+    for function in proto.functions:
+        match = _NUMBERED.fullmatch(function.name)
+        if function.domain == DOMAIN and match:
+            last = max(last, int(match[1]))
+            names.setdefault(_key(function), function.name)
+    keys = [_key(body) for body in bodies]
+    totals: dict[bytes, int] = {}
+    for key, size in zip(keys, sizes, strict=True):
+        totals[key] = totals.get(key, 0) + size
+    fresh: list[FunctionProto] = []
+    for key in sorted((k for k in totals if k not in names), key=lambda k: -totals[k]):
+        last += 1
+        names[key] = f"{FAMILY}{last}"
+        function = FunctionProto()
+        function.ParseFromString(key)
+        function.name = names[key]
+        fresh.append(function)
+    for body, key in zip(bodies, keys, strict=True):
+        body.name = names[key]
+    return fresh
+
+
+def _key(function: FunctionProto) -> bytes:
+    """What makes two functions equal: everything but the name."""
+    copy = FunctionProto()
+    copy.CopyFrom(function)
+    copy.ClearField("name")
+    return copy.SerializeToString(deterministic=True)
