@@ -6,9 +6,24 @@ import dataclasses
 from typing import Any
 
 from onnxfuse.program.dtypes import to_bits
-from onnxfuse.program.instructions import DTYPES, INSTRUCTIONS, Instruction
+from onnxfuse.program.instructions import BYTES, DTYPES, HALVES, INSTRUCTIONS, Instruction
 from onnxfuse.program.parts import Input, ProgramError, Statement
 from onnxfuse.program.program import Program
+
+_SIGNIFICANT = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether every value of `narrow` is a value of `wide`, so that a cast there and back changes nothing."""
+    if narrow == "bool":
+        return True
+    if wide in _SIGNIFICANT and narrow in _SIGNIFICANT:
+        return _SIGNIFICANT[wide] > _SIGNIFICANT[narrow] and BYTES[wide] > BYTES[narrow]
+    if wide == "bool" or wide in HALVES or narrow in _SIGNIFICANT:
+        return False
+    bits = _SIGNIFICANT.get(wide, 8 * BYTES[wide])
+    # An unsigned number fits into a signed type that is wider, and into a float as its bits; -1 fits into no unsigned.
+    return 8 * BYTES[narrow] < bits and (wide[0] != "u" or narrow[0] == "u")
 
 
 class Builder:
@@ -24,6 +39,7 @@ class Builder:
         self._statements: list[Statement] = []
         self._outputs: list[str] = []
         self._types: dict[str, str] = {}
+        self._casts: dict[str, str] = {}
         self._known: dict[tuple[str, tuple[str, ...], tuple[str, ...], int | None], str] = {}
 
     def input(self, dtype: str, pad: int = 0) -> str:
@@ -47,8 +63,9 @@ class Builder:
     def emit(self, name: str, *operands: str, to: str | None = None) -> str:
         """Appends an instruction and returns its value; types follow from the operands, `to` is a cast's target.
 
-        A cast to the type that the operand already has is the operand itself. Raises ProgramError for an unknown
-        instruction, a wrong number of operands, an undefined operand or types that do not fit.
+        A cast to the type that the operand already has is the operand itself, and a cast back from a type that holds
+        every value of the first is the first operand. Raises ProgramError for an unknown instruction, a wrong number
+        of operands, an undefined operand or types that do not fit.
         """
         row = INSTRUCTIONS.get(name)
         if row is None or row.form == "const":
@@ -58,8 +75,12 @@ class Builder:
         if (row.form == "cast") != (to is not None):
             raise ProgramError(f"{name}: a target type belongs to cast alone")
         types = self._opcode_types(row, [self.dtype_of(o) for o in operands], to)
-        if row.form == "cast" and types[0] == types[1]:
-            return operands[0]
+        if row.form == "cast":
+            if types[0] == types[1]:
+                return operands[0]
+            source = self._casts.get(operands[0])
+            if source is not None and self.dtype_of(source) == types[1] and _holds(types[0], types[1]):
+                return source
         return self._add(name, types, operands, None)
 
     def dtype_of(self, value: str) -> str:
@@ -116,5 +137,7 @@ class Builder:
         if key not in self._known:
             statement = Statement(f"t{len(self._statements)}", name, types, operands, bits)
             self._statements.append(statement)
+            if name == "cast":
+                self._casts[statement.result] = operands[0]
             self._known[key] = self._define(statement.result, statement.dtype)
         return self._known[key]
