@@ -94,12 +94,15 @@ def optimized_graphs(
     float32_copy: bool = False,
     timeout: float = 900.0,
     levels: tuple[str, ...] = LEVELS,
+    library: Path | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> Optimized:
     """Optimize ``model`` in a child process at both levels and describe the graphs.
 
     ``model`` is the path of a model file, or a ModelProto (written to the temporary folder; ``folder`` is then where
     its external data lies). ``float32_copy`` makes the child work on a float32 copy. ``timeout`` in seconds counts for
-    both levels together. Only one level is run if ``levels`` names one; it then stands in both fields.
+    both levels together. Only one level is run if ``levels`` names one; it then stands in both fields. ``library`` is
+    a library of custom ops to register, ``config`` entries for the session.
 
     Raises RuntimeRefused with one line of text.
     """
@@ -120,6 +123,8 @@ def optimized_graphs(
             "copy": copy,
             "half": float32_copy,
             "levels": list(levels),
+            "library": None if library is None else str(library),
+            "config": dict(config or {}),
             "result": str(work / "result.json"),
         }
         (work / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -236,6 +241,10 @@ def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
         options.add_session_config_entry("session.disable_prepacking", "1")
+        for key, value in request["config"].items():
+            options.add_session_config_entry(key, value)
+        if request["library"]:
+            options.register_custom_ops_library(request["library"])
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights.name)
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "256")
         session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])

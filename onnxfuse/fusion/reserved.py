@@ -25,27 +25,12 @@ from onnxfuse.fusion.trace import Block, Trace, domain_of
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import external_tensors
 from onnxfuse.model.graphs import bodies
+from onnxfuse.ops import elementwise_like
 from onnxfuse.ops.reason import Reason
 
 __all__ = ["Pattern", "Reserved", "reserved_nodes"]
 
 Elementwise = Callable[[str, str], bool]
-_NAMES = frozenset(
-    "Add Sub Mul Div Pow Mod Max Min Sum Mean Neg Abs Sign Reciprocal Sqrt Exp Log Erf Floor Ceil Round "
-    "Clip Relu LeakyRelu PRelu Elu Selu Celu ThresholdedRelu Sigmoid HardSigmoid HardSwish Swish Tanh "
-    "Softplus Softsign Gelu Mish Shrink Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Equal Less "
-    "LessOrEqual Greater GreaterOrEqual And Or Xor Not BitwiseAnd BitwiseOr BitwiseXor BitwiseNot "
-    "BitShift Where IsNaN IsInf Cast CastLike Identity Dropout BatchNormalization QuantizeLinear "
-    "DequantizeLinear".split()
-)
-_MS_NAMES = frozenset("QuickGelu FastGelu BiasGelu Gelu".split())
-
-
-def elementwise_like(domain: str, op_type: str) -> bool:
-    """Stand-in until onnxfuse.ops has it."""
-    return op_type in (_NAMES if domain in ("", "ai.onnx") else _MS_NAMES if domain == "com.microsoft" else ())
-
-
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _MICROSOFT = "com.microsoft"
 # Ops that only rearrange, name or measure; seeing one tells nothing about where a computation went.
