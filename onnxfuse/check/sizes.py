@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onnxfuse.check.inputs import Dim, InputSpec
 from onnxfuse.errors import UsageError
@@ -109,6 +109,8 @@ def _is_plain(dim: str) -> bool:
 def _size(role: str, attempt: Attempt) -> int:
     if role == "total":
         return attempt.past + attempt.sequence
+    if role == "latent":
+        return max(1, attempt.side // 4)
     return int(getattr(attempt, role))
 
 
@@ -118,8 +120,15 @@ def _role(spec: InputSpec, axis: int, dim: str) -> str:
             if re.search(pattern, dim.lower()):
                 if role == "total" and not re.search(r"total|\+", dim.lower()) and "mask" not in spec.words:
                     continue
-                return role
+                return _picture_or_latent(spec) if role == "side" else role
     return _role_by_place(spec, axis)
+
+
+def _picture_or_latent(spec: InputSpec) -> str:
+    """Feature maps (neither 1 nor 3 channels) are small: attention over 128 x 128 places takes gigabytes."""
+    dims = spec.dims or ()
+    channels = [dim for dim in (dims[1:2] + dims[-1:]) if isinstance(dim, int)]
+    return "latent" if len(dims) == 4 and channels and not {1, 3} & set(channels) else "side"
 
 
 def _role_by_place(spec: InputSpec, axis: int) -> str:
@@ -131,7 +140,7 @@ def _role_by_place(spec: InputSpec, axis: int) -> str:
         spatial = range(1, rank - 1) if last_is_channel else range(2, rank)
         if axis in spatial:
             past = spec.words & {"past", "cache", "key", "value"}
-            return "past" if past else "side"
+            return "past" if past else _picture_or_latent(spec)
         return "batch" if axis == 0 else "channels"
     if spec.words & _SOUND and axis == rank - 1:
         return "samples"
@@ -164,7 +173,3 @@ def _compute(node: ast.expr, sizes: Mapping[str, int], attempt: Attempt) -> int:
         return _size(next((role for pattern, role in _WORDS if re.search(pattern, node.id.lower())), "other"), attempt)
     raise ValueError("not arithmetic")
 
-
-def unique(values: Iterable[str]) -> list[str]:
-    """Without repetitions, in order."""
-    return list(dict.fromkeys(values))

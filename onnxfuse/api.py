@@ -1,0 +1,341 @@
+"""The same verbs as the command line: optimize, validate, explain, bench, library_path, register."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxfuse.check import feeds, sessions
+from onnxfuse.check.oracle import check_groups
+from onnxfuse.check.subject import Subject
+from onnxfuse.check.validate import ValidationReport, compare_models
+from onnxfuse.errors import CheckFailed, OnnxfuseError, SetupError, UsageError
+from onnxfuse.fusion.plan import PlanOptions, make_plan
+from onnxfuse.fusion.reserved import reserved_nodes
+from onnxfuse.library import library_path, register
+from onnxfuse.model.load import Model, from_proto, load
+from onnxfuse.model.save import save
+from onnxfuse.report import schema
+from onnxfuse.report.summary import Report, collect_groups, collect_left, count_nodes
+from onnxfuse.rewrite import apply
+from onnxfuse.timing import BenchReport, measure
+
+__all__ = ["Result", "bench", "explain", "library_path", "optimize", "register", "validate"]
+
+Source = onnx.ModelProto | str | os.PathLike[str]
+Inputs = Mapping[str, Any] | str | os.PathLike[str] | None
+Progress = Callable[[str], None]
+TARGETS = ("cpu", "cuda")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What `optimize` gives: the fused model (external data not in it) and the record of the run."""
+
+    model: onnx.ModelProto
+    report: Report
+
+
+def optimize(
+    model: Source,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    targets: Sequence[str] = ("cpu",),
+    validate: bool = True,
+    inputs: Inputs = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+    half_math: str = "float32",
+    max_fusions: int | None = None,
+    report: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    folder: str | os.PathLike[str] | None = None,
+    progress: Progress = lambda text: None,
+) -> Result:
+    """Fuse, validate and write a model; nothing is written unless all of it succeeded.
+
+    `model` is a path or a ModelProto (`folder`: where its external data lie), `out` the path to write, which may be
+    `model` itself; without it, or with `dry_run`, nothing is written. `targets` are "cpu" and "cuda". `inputs`
+    (arrays by name, or an .npz file) and `shapes` replace made-up ones in validation; `rtol` and `atol` its
+    defaults. `half_math` is "float32" or "strict". `max_fusions` stops after so many groups. `report` is a JSON
+    file, written also when the check fails. `progress` is called with the name of each step.
+
+    Raises ModelError (the input), UsageError (an argument), CheckFailed (outputs differ), SetupError (no runtime, one
+    that is too old, or the output cannot be written).
+    """
+    _check_options(targets, half_math, rtol, atol, max_fusions)
+    target = None if dry_run or out is None else Path(out)
+    progress("reading")
+    source = _load(model, folder)
+    try:
+        if target is not None:
+            _check_target(target)
+        if report is not None:
+            _check_target(Path(report))
+        given = _inputs(inputs)
+        if validate:
+            _check_runtime(source.proto)
+        options = {
+            "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+            "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
+            "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
+        }
+        fused, record = _fuse(source, "optimize", options, progress)
+        if validate:
+            check = _validate(source, fused, record, given, shapes, seed, rtol, atol, progress)
+            record = dataclasses.replace(record, validation=check)
+        if target is not None and record.passed:
+            progress("writing")
+            _write(fused, target, source)
+            record = dataclasses.replace(record, output=os.fspath(out) if out is not None else None)
+        if report is not None:
+            write_text(report, schema.to_json(schema.to_dict(record)))
+        if record.validation is not None and not record.passed:
+            raise CheckFailed(
+                record.validation.failure(),
+                hint="nothing was written; --max-fusions N narrows down which group is at fault",
+            )
+    except OnnxfuseError as error:
+        raise _with_path(error, source) from error.__cause__
+    return Result(fused, record)
+
+
+def explain(
+    model: Source, *, half_math: str = "float32", targets: Sequence[str] = ("cpu",), max_fusions: int | None = None,
+    folder: str | os.PathLike[str] | None = None, progress: Progress = lambda text: None,
+) -> Report:
+    """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
+    _check_options(targets, half_math, None, None, max_fusions)
+    progress("reading")
+    source = _load(model, folder)
+    options = {"targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions}
+    try:
+        return _fuse(source, "explain", options, progress)[1]
+    except OnnxfuseError as error:
+        raise _with_path(error, source) from error.__cause__
+
+
+def validate(
+    original: Source,
+    fused: Source,
+    *,
+    inputs: Inputs = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    progress: Progress = lambda text: None,
+) -> ValidationReport:
+    """Run two models on the same inputs and compare every output; differences are in the report, not raised.
+
+    The first runs with the runtime's optimizations off, the second at its default, without our library and with it.
+    """
+    _check_options(("cpu",), "float32", rtol, atol, None)
+    first, second = _load(original, None), _load(fused, None)
+    _check_interface(first, second)
+    given = _inputs(inputs)
+    for source in (first, second):
+        try:
+            _check_runtime(source.proto)
+        except SetupError as error:
+            raise _with_path(error, source) from error.__cause__
+    try:
+        return compare_models(
+            _subject(first), _subject(second), inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol,
+            say=progress,
+        )
+    except sessions.RunRefused as error:
+        raise SetupError(f"the runtime cannot load it: {error.message}", path=first.path) from error
+    except OnnxfuseError as error:
+        raise _with_path(error, first) from error.__cause__
+
+
+def bench(
+    *models: str | os.PathLike[str],
+    inputs: Inputs = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    threads: Sequence[int] = (1, 2),
+    seconds: float = 5.0,
+    progress: Progress = lambda text: None,
+) -> BenchReport:
+    """Latency of models side by side on the same inputs, interleaved; the first is what the others are compared with.
+
+    Fused models run with the library where it is installed. `seconds` is the time for one number of threads.
+    """
+    if not models:
+        raise UsageError("no model given")
+    sources = [_load(model, None) for model in models]
+    for other in sources[1:]:
+        _check_interface(sources[0], other)
+    try:
+        return measure([_subject(source) for source in sources], _inputs(inputs), shapes, seed, threads, seconds,
+                       progress)
+    except OnnxfuseError as error:
+        raise _with_path(error, sources[0]) from error.__cause__
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _fuse(
+    source: Model, command: str, options: dict[str, Any], progress: Progress
+) -> tuple[onnx.ModelProto, Report]:
+    progress("asking the runtime what it does better")
+    reserved = reserved_nodes(source)
+    progress("planning")
+    plan = make_plan(
+        source,
+        PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"]),
+        reserved,
+    )
+    progress("rewriting")
+    fused = apply(source, plan)
+    record = Report(
+        command, None if source.path is None else str(source.path), None, options, count_nodes(source.proto),
+        count_nodes(fused), collect_groups(fused), collect_left(plan.left), reserved.note,
+    )
+    return fused, record
+
+
+def _validate(
+    source: Model, fused: onnx.ModelProto, record: Report, given: Mapping[str, Any] | None,
+    shapes: Mapping[str, Sequence[int]] | None, seed: int, rtol: float | None, atol: float | None, progress: Progress,
+) -> ValidationReport | None:
+    original = _subject(source)
+    candidate = Subject(fused, None, original.folder)
+    if not record.groups:
+        if given or shapes:  # a misspelt name is an error here too
+            feeds.make(source.proto, seed, shapes, given=given)
+        return None
+    try:
+        return compare_models(
+            original, candidate, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
+        )
+    except sessions.RunRefused as error:
+        progress("checking the groups one by one")
+        return check_groups(original, candidate, error.message, seed=seed, rtol=rtol, atol=atol)
+
+
+def _load(model: Source, folder: str | os.PathLike[str] | None) -> Model:
+    return from_proto(model, folder) if isinstance(model, onnx.ModelProto) else load(model)
+
+
+def _subject(source: Model) -> Subject:
+    path = None if source.path is None else str(source.path)
+    return Subject(source.proto, path, None if source.folder is None else str(source.folder))
+
+
+def _inputs(inputs: Inputs) -> Mapping[str, Any] | None:
+    if inputs is None or isinstance(inputs, Mapping):
+        return inputs
+    return feeds.load_npz(inputs)
+
+
+def _with_path(error: OnnxfuseError, source: Model) -> OnnxfuseError:
+    """The error with the model's path, if it names no file yet."""
+    if error.path is None and source.path is not None:
+        return type(error)(error.message, path=source.path, hint=error.hint)
+    return error
+
+
+# ---------------------------------------------------------------- checks before the work
+
+
+def _check_options(
+    targets: Sequence[str], half_math: str, rtol: float | None, atol: float | None, max_fusions: int | None
+) -> None:
+    for name in targets:
+        if name not in TARGETS:
+            raise UsageError(f"unknown target {name!r}", hint="targets are cpu and cuda")
+    if not targets:
+        raise UsageError("no target given", hint="targets are cpu and cuda")
+    if half_math not in ("float32", "strict"):
+        raise UsageError(f"unknown --half-math {half_math!r}", hint="it is float32 or strict")
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise UsageError(f"--{name} must be a number from 0 up, not {value}")
+    if max_fusions is not None and max_fusions < 0:
+        raise UsageError(f"--max-fusions must not be negative, it is {max_fusions}")
+
+
+def _check_target(target: Path) -> None:
+    """Refuse an output that cannot be written before any work is done for it."""
+    if target.is_dir():
+        raise SetupError("cannot be written: it is a folder", path=target)
+    folder = target.absolute().parent
+    if not folder.exists():
+        raise SetupError("cannot be written: its folder does not exist", path=target, hint=f"create {folder}")
+    if not folder.is_dir():
+        raise SetupError("cannot be written: its parent is not a folder", path=target)
+    if not os.access(folder, os.W_OK):
+        raise SetupError("cannot be written: no permission to write in its folder", path=target)
+
+
+def _check_runtime(proto: onnx.ModelProto) -> None:
+    """SetupError if there is no runtime or it is too old for the model: found with a model of one node."""
+    sessions.load_runtime()
+    probe = onnx.ModelProto(ir_version=max(8, proto.ir_version))
+    probe.opset_import.extend(o for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+    probe.graph.name = "probe"
+    probe.graph.node.append(onnx.helper.make_node("Identity", ["x"], ["y"]))
+    probe.graph.input.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, []))
+    probe.graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, []))
+    if not probe.opset_import:
+        return
+    try:
+        sessions.create(probe, optimize=False)
+    except sessions.RunRefused as error:
+        newer = sessions.too_new(error.message)
+        if newer is not None:
+            raise newer from None
+
+
+def _check_interface(first: Model, second: Model) -> None:
+    """Two models can be compared if the second takes the same inputs and gives the outputs of the first."""
+    takes = {value.name for value in first.proto.graph.input}
+    wants = [v.name for v in second.proto.graph.input if v.name not in {t.name for t in second.proto.graph.initializer}]
+    missing = [name for name in wants if name not in takes]
+    if missing:
+        raise UsageError(f"needs the input {missing[0]!r}, which {first.path} does not have", path=second.path)
+    gives = {value.name for value in second.proto.graph.output}
+    lost = [value.name for value in first.proto.graph.output if value.name not in gives]
+    if lost:
+        raise UsageError(f"does not give the output {lost[0]!r} of {first.path}", path=second.path)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _write(model: onnx.ModelProto, target: Path, source: Model) -> None:
+    try:
+        save(model, target, source)
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+
+
+def _cannot_write(target: str | os.PathLike[str], error: OSError) -> SetupError:
+    reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else (error.strerror or str(error))
+    return SetupError(f"cannot be written: {reason}", path=target)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a small file beside its place, then rename it. SetupError if that fails."""
+    target = Path(path)
+    beside = target.absolute().with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise _cannot_write(target, error) from error

@@ -1,0 +1,138 @@
+"""The record of one run of `optimize` or `explain`: groups, nodes left alone, the outcome of validation.
+
+Groups are read from the fused model itself, so the record says what is in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxfuse.check.validate import ValidationReport
+from onnxfuse.check.walk import nodes_of
+from onnxfuse.fusion.plan import Left
+from onnxfuse.library import DOMAIN
+from onnxfuse.model.graphs import bodies
+from onnxfuse.version import __version__
+
+__all__ = ["Group", "LeftNode", "Report", "collect_groups", "count_nodes", "versions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """One fused node: where it stands, what it replaces. `graph` is "" for the main graph."""
+
+    op: str
+    name: str
+    graph: str
+    source: tuple[str, ...]
+    ops: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftNode:
+    """An elementwise node that was left alone, and why."""
+
+    graph: str
+    node: str
+    op: str
+    output: str
+    code: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything about one run. `output` is None unless it was written; `validation` None if it was not asked for."""
+
+    command: str
+    input: str | None
+    output: str | None
+    options: dict[str, Any]
+    nodes_before: int
+    nodes_after: int
+    groups: tuple[Group, ...]
+    left: tuple[LeftNode, ...]
+    note: str | None = None
+    validation: ValidationReport | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ops_fused(self) -> int:
+        return sum(len(group.ops) for group in self.groups)
+
+    @property
+    def left_counts(self) -> dict[str, int]:
+        """Number of nodes left alone by code, most first, ties by code."""
+        counts = Counter(node.code for node in self.left)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def passed(self) -> bool:
+        return self.validation is None or self.validation.passed
+
+
+def versions() -> dict[str, str | None]:
+    """Versions that decide over the result; None for what is not installed."""
+    found: dict[str, str | None] = {"onnxfuse": __version__, "python": platform.python_version()}
+    found.update({"onnx": onnx.__version__, "numpy": np.__version__, "onnxruntime": None})
+    for package in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            found["onnxruntime"] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def count_nodes(model: onnx.ModelProto) -> int:
+    """Nodes of the main graph and of all bodies in it; functions are not counted."""
+    return sum(1 for _ in nodes_of(model.graph))
+
+
+def collect_groups(model: onnx.ModelProto) -> tuple[Group, ...]:
+    """The fused nodes of a model, main graph first, bodies where their node stands."""
+    functions = {(f.domain, f.name): f for f in model.functions}
+    groups = []
+    for path, node in _walk(model.graph, ""):
+        if node.domain != DOMAIN:
+            continue
+        function = functions.get((node.domain, node.op_type))
+        ops = tuple(n.op_type for n in function.node if not _is_plumbing(n)) if function is not None else ()
+        source = next((e.value for e in node.metadata_props if e.key == "onnxfuse.source"), "")
+        groups.append(
+            Group(node.op_type, node.name, path, split_source(source), ops, tuple(node.input[1:]), tuple(node.output))
+        )
+    return tuple(groups)
+
+
+def split_source(text: str) -> tuple[str, ...]:
+    """The names in `onnxfuse.source`, one a line."""
+    return tuple(part for part in text.split("\n") if part)
+
+
+def _is_plumbing(node: onnx.NodeProto) -> bool:
+    """A Constant that reads an attribute of the fused node: it stands for no node of the original."""
+    return node.op_type == "Constant" and any(a.ref_attr_name for a in node.attribute)
+
+
+def _walk(graph: onnx.GraphProto, path: str) -> Iterator[tuple[str, onnx.NodeProto]]:
+    """Nodes with the path of their graph, as the plan names it."""
+    for node in graph.node:
+        yield path, node
+        first = next((output for output in node.output if output), "")
+        for attribute, body in bodies(node):
+            yield from _walk(body, f"{path}/{first}.{attribute}" if path else f"{first}.{attribute}")
+
+
+def collect_left(left: Sequence[Left]) -> tuple[LeftNode, ...]:
+    """The plan's nodes left alone, as records."""
+    return tuple(LeftNode(n.graph, n.node, n.op, n.output, n.reason.code, n.reason.text) for n in left)

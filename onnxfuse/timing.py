@@ -1,0 +1,209 @@
+"""How speed is measured: ratios of things that run in one process in turn, never an absolute time as a mark.
+
+Each round runs every subject once (several times if one run is too short for the clock), in an order that turns
+around from round to round. The figure is the median of the ratios within rounds, with its 10-90 % range; the first
+subject takes part twice, and that ratio is the noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxfuse.check import feeds, sessions
+from onnxfuse.check.subject import Subject
+from onnxfuse.errors import OnnxfuseError, SetupError, UsageError
+from onnxfuse.library import find_library
+
+__all__ = ["BenchReport", "Ratio", "Row", "interleave", "measure", "ratio"]
+
+_SHORTEST = 200_000  # nanoseconds that one timed slice should last
+_WARM_UP = 0.3  # seconds at least, for each subject
+_MIN_ROUNDS = 5
+_MAX_ROUNDS = 3000
+
+Call = Callable[[], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """Median of ratios with its 10-90 % range."""
+
+    median: float
+    low: float
+    high: float
+
+    def text(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One model at one number of threads: milliseconds of a run (median), and how much faster than the first model."""
+
+    model: str
+    threads: int
+    with_library: bool
+    milliseconds: float
+    speedup: Ratio
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchReport:
+    """`noise` is the first model against itself, by number of threads; `rounds` likewise."""
+
+    rows: tuple[Row, ...]
+    noise: Mapping[int, Ratio]
+    rounds: Mapping[int, int]
+    inputs: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: schema 1."""
+        return {
+            "schema": 1,
+            "command": "bench",
+            "inputs": dict(self.inputs),
+            "noise": {str(threads): dataclasses.asdict(value) for threads, value in self.noise.items()},
+            "rounds": {str(threads): count for threads, count in self.rounds.items()},
+            "rows": [dataclasses.asdict(row) for row in self.rows],
+        }
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
+    """Ratios pair by pair: median and 10-90 % range."""
+    values = np.asarray(numerators, np.float64) / np.asarray(denominators, np.float64)
+    low, median, high = np.percentile(values, (10, 50, 90))
+    return Ratio(float(median), float(low), float(high))
+
+
+def interleave(calls: Sequence[Call], seconds: float, *, warm_up: float = _WARM_UP) -> list[list[float]]:
+    """Nanoseconds a call, for each call a list with one number a round, after warming up each of them.
+
+    Takes about `seconds` after the warm-up; at least 5 rounds. Calls shorter than 0.2 ms are repeated within a round.
+    """
+    single = max(_warm(call, warm_up) for call in calls)
+    repeat = max(1, int(_SHORTEST / max(single, 1.0)))
+    times: list[list[float]] = [[] for _ in calls]
+    order = list(range(len(calls)))
+    end = time.perf_counter() + seconds
+    rounds = 0
+    while rounds < _MAX_ROUNDS and (rounds < _MIN_ROUNDS or time.perf_counter() < end):
+        for index in order:
+            call = calls[index]
+            start = time.perf_counter_ns()
+            for _ in range(repeat):
+                call()
+            times[index].append((time.perf_counter_ns() - start) / repeat)
+        order.reverse()
+        rounds += 1
+    return times
+
+
+def _warm(call: Call, seconds: float) -> float:
+    """Run until the time is over and the last runs are no faster than those before; nanoseconds of the fastest."""
+    best, calm = float("inf"), 0
+    end = time.perf_counter() + seconds
+    while calm < 3 or time.perf_counter() < end:
+        start = time.perf_counter_ns()
+        call()
+        took = float(time.perf_counter_ns() - start)
+        calm = 0 if took < 0.95 * best else calm + 1
+        best = min(best, took)
+        if time.perf_counter() > end + 10 * seconds:
+            break
+    return best
+
+
+def measure(
+    subjects: Sequence[Subject],
+    inputs: Mapping[str, Any] | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+    seed: int,
+    threads: Sequence[int],
+    seconds: float,
+    say: Callable[[str], None] = lambda text: None,
+) -> BenchReport:
+    """Latency of models on one feed that the first accepts; fused models run with the library where there is one.
+
+    Raises UsageError if no feed fits, SetupError if the runtime does not load a model.
+    """
+    sessions.load_runtime()
+    library = find_library()
+    feed = _choose_feed(subjects[0], inputs, shapes, seed)
+    rows: list[Row] = []
+    noise, rounds = {}, {}
+    for count in threads:
+        if count < 1:
+            raise UsageError(f"--threads must be at least 1, not {count}")
+        say(f"measuring with {count} thread{'s' if count > 1 else ''}")
+        bound = []
+        for subject in (*subjects, subjects[0]):
+            lib = library if subject.is_fused else None
+            bound.append((subject, lib is not None, bind(_open(subject, lib, count), feed)))
+        times = interleave([call for _, _, call in bound], seconds)
+        for (subject, has_library, _), own in zip(bound[:-1], times, strict=False):
+            rows.append(Row(subject.path or "model", count, has_library, float(np.median(own)) / 1e6,
+                            ratio(times[0], own)))
+        noise[count] = ratio(times[0], times[-1])
+        rounds[count] = len(times[0])
+    described = {name: f"{np.asarray(value).dtype}{list(np.shape(value))}" for name, value in feed.items()}
+    return BenchReport(tuple(rows), noise, rounds, described)
+
+
+def _open(subject: Subject, library: Any, threads: int) -> Any:
+    try:
+        return subject.session(optimize=True, library=library, threads=threads)
+    except sessions.RunRefused as error:
+        raise _refused(subject, error) from error
+
+
+def _refused(subject: Subject, error: sessions.RunRefused) -> OnnxfuseError:
+    newer = sessions.too_new(error.message)
+    message = newer.message if newer is not None else f"the runtime does not load it: {error.message}"
+    return SetupError(message, path=subject.path)
+
+
+def _choose_feed(
+    subject: Subject, inputs: Mapping[str, Any] | None, shapes: Mapping[str, Sequence[int]] | None, seed: int
+) -> dict[str, Any]:
+    session = _open(subject, None, 0)
+    first = ""
+    for feed in feeds.candidates(subject.model, seed, shapes, given=inputs):
+        try:
+            sessions.run(session, feed)
+            return feed
+        except sessions.RunRefused as error:
+            first = first or error.message
+    raise UsageError(
+        f"the runtime does not run the model on made-up inputs: {first}", path=subject.path,
+        hint="pass --inputs FILE.npz with real inputs, or --shape NAME:1,3,224,224",
+    )
+
+
+def bind(session: Any, feed: Mapping[str, Any]) -> Call:
+    """A call that runs the session on `feed` with inputs bound once and outputs in memory allocated once.
+
+    Where a value cannot be bound (strings, sequences) plain `run` is called.
+    """
+    plain = {k: v for k, v in feed.items() if isinstance(v, np.ndarray) and v.dtype.kind in "fiub"}
+    if len(plain) == len(feed):
+        with contextlib.suppress(Exception):  # no OrtValue of this type, or outputs without a fixed shape
+            return _bind_all(session, plain)
+    return lambda: sessions.run(session, feed)
+
+
+def _bind_all(session: Any, feed: Mapping[str, Any]) -> Call:
+    value = sessions.load_runtime().OrtValue
+    binding = session.io_binding()
+    for name, array in feed.items():
+        binding.bind_ortvalue_input(name, value.ortvalue_from_numpy(np.ascontiguousarray(array)))
+    names = [output.name for output in session.get_outputs()]
+    for name, result in zip(names, session.run(names, dict(feed)), strict=True):
+        binding.bind_ortvalue_output(name, value.ortvalue_from_numpy(np.array(result, order="C", copy=True)))
+    session.run_with_iobinding(binding)
+    return lambda: session.run_with_iobinding(binding)
