@@ -198,10 +198,11 @@ def _fuse(
         reserved,
     )
     progress("rewriting")
-    fused = apply(source, plan)
+    fused = apply(source, plan, options["targets"])
     record = Report(
-        command, None if source.path is None else str(source.path), None, options, count_nodes(source.proto),
-        count_nodes(fused), collect_groups(fused), collect_left(plan.left), reserved.note,
+        command=command, input=None if source.path is None else str(source.path), output=None, options=options,
+        nodes_before=count_nodes(source.proto), nodes_after=count_nodes(fused), new_groups=len(plan.groups),
+        groups=collect_groups(fused), left=collect_left(plan.left), note=reserved.note,
     )
     return fused, record
 
@@ -212,7 +213,7 @@ def _validate(
 ) -> ValidationReport | None:
     original = _subject(source)
     candidate = Subject(fused, None, original.folder)
-    if not record.groups:
+    if fused is source.proto:
         if given or shapes:  # a misspelt name is an error here too
             feeds.make(source.proto, seed, shapes, given=given)
         return None

@@ -106,9 +106,10 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name. UsageError if it is none."""
     try:
-        with np.load(os.fspath(path), allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise UsageError("is one array, not an .npz archive", path=path, hint="write it with numpy.savez")
+        archive = np.load(os.fspath(path), allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise UsageError("is one array, not an .npz archive", path=path, hint="write it with numpy.savez")
+        with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise UsageError("no such file", path=path) from None

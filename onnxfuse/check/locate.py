@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +15,26 @@ from onnxfuse.check.subject import Subject
 from onnxfuse.check.walk import bodies, nodes_of
 from onnxfuse.library import DOMAIN
 
-__all__ = ["describe_group", "first_differing_group"]
+__all__ = ["describe_group", "first_differing_group", "sources_of"]
 
 _CHUNK = 48
 """Groups looked at in one run: enough to be quick, few enough to hold their outputs in memory."""
 _MAX_SOURCE = 120
 
 
+def sources_of(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Names of the nodes that a fused node replaces (an output's name where a node had none)."""
+    text = next((entry.value for entry in node.metadata_props if entry.key == "onnxfuse.source"), "")
+    try:
+        names = json.loads(text or "[]")
+    except ValueError:
+        names = [text]
+    return tuple(str(name) for name in names) if isinstance(names, list) else (str(names),)
+
+
 def describe_group(node: onnx.NodeProto) -> str:
     """A fused node in words: op type, name, and what it replaces."""
-    source = next((entry.value for entry in node.metadata_props if entry.key == "onnxfuse.source"), "")
-    source = " ".join(source.split())
+    source = ", ".join(sources_of(node))
     if len(source) > _MAX_SOURCE:
         source = source[: _MAX_SOURCE - 1] + "…"
     return f"{node.op_type} {node.name!r}" + (f" (replaces {source})" if source else "")

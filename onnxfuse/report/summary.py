@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxfuse.check.locate import sources_of
 from onnxfuse.check.validate import ValidationReport
 from onnxfuse.check.walk import nodes_of
 from onnxfuse.fusion.plan import Left
@@ -52,7 +53,11 @@ class LeftNode:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything about one run. `output` is None unless it was written; `validation` None if it was not asked for."""
+    """Everything about one run.
+
+    `output` is None unless it was written; `validation` None if it was not asked for or nothing changed. `groups` are
+    all fused nodes of the result, `new_groups` of them were not in the input already.
+    """
 
     command: str
     input: str | None
@@ -60,6 +65,7 @@ class Report:
     options: dict[str, Any]
     nodes_before: int
     nodes_after: int
+    new_groups: int
     groups: tuple[Group, ...]
     left: tuple[LeftNode, ...]
     note: str | None = None
@@ -107,16 +113,10 @@ def collect_groups(model: onnx.ModelProto) -> tuple[Group, ...]:
             continue
         function = functions.get((node.domain, node.op_type))
         ops = tuple(n.op_type for n in function.node if not _is_plumbing(n)) if function is not None else ()
-        source = next((e.value for e in node.metadata_props if e.key == "onnxfuse.source"), "")
         groups.append(
-            Group(node.op_type, node.name, path, split_source(source), ops, tuple(node.input[1:]), tuple(node.output))
+            Group(node.op_type, node.name, path, sources_of(node), ops, tuple(node.input[1:]), tuple(node.output))
         )
     return tuple(groups)
-
-
-def split_source(text: str) -> tuple[str, ...]:
-    """The names in `onnxfuse.source`, one a line."""
-    return tuple(part for part in text.split("\n") if part)
 
 
 def _is_plumbing(node: onnx.NodeProto) -> bool:

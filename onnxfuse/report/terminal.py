@@ -37,13 +37,14 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
     """What `optimize` did: nodes, groups, what was left alone and why, the check, and where it was written."""
     name = escape(report.input or "model")
     distinct = len({group.op for group in report.groups})
-    if report.groups:
+    if report.new_groups:
         console.print(
             f"{name}: {report.nodes_before:,} -> {plural(report.nodes_after, 'node')}; "
             f"{plural(report.ops_fused, 'op')} in {plural(len(report.groups), 'fused group')} ({distinct} distinct)"
         )
     else:
-        console.print(f"{name}: nothing to fuse ({plural(report.nodes_before, 'node')})")
+        done = f", {len(report.groups)} of them fused already" if report.groups else ""
+        console.print(f"{name}: nothing to fuse ({plural(report.nodes_before, 'node')}{done})")
     if report.left:
         counts = report.left_counts
         shown = ", ".join(f"{count} {code}" for code, count in counts.items())
@@ -55,9 +56,9 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         console.print(_left_table(report.left))
     if report.validation is not None:
         _show_check(console, report.validation, verbose=verbose)
-    elif report.options.get("validate") and not report.groups:
+    elif report.options.get("validate"):
         console.print("check: not needed, nothing changed")
-    elif not report.options.get("validate"):
+    else:
         console.print("check: left out (--no-validate)")
     for warning in report.warnings:
         console.print(f"warning: {escape(warning)}")
