@@ -28,8 +28,8 @@ ONNXFUSE_INLINE F32 reduce_exp(F32 x, F32& w) {
 
 // e^r - 1 on that range, relative error below 2^-24 of the result.
 ONNXFUSE_INLINE F32 expm1_small(F32 r) {
-  const F32 q = polynomial(r, 0.4999999341197654, 0.16666520102736054, 0.041668394316235619, 0.0083687808831064692,
-                           0.0013814462025757937);
+  const F32 q = polynomial(r, 0.4999999341410351, 0.16666520110763922, 0.04166839374012247, 0.008368780259911755,
+                           0.0013814496013697813);
   return fma(r * r, q, r);
 }
 
@@ -52,11 +52,12 @@ ONNXFUSE_INLINE F32 sigmoid(F32 x) {
   return select(bits(x), e, one) / (one + e);
 }
 
-// t / (t + 2) with t = e^2|x| - 1, which keeps its relative accuracy down to the smallest x.
+// |t / (t + 2)| with t = e^-2|x| - 1, which keeps its relative accuracy down to the smallest x. With e^+2|x| the sum
+// would round twice as coarsely.
 ONNXFUSE_INLINE F32 tanh(F32 x) {
   const F32 a = min_raw(splat<F32>(10.0f), abs(x));
   F32 w;
-  const F32 r = reduce_exp(a + a, w);
+  const F32 r = reduce_exp(splat<F32>(-2.0f) * a, w);
   const F32 power = power_of_two(w);
   const F32 t = fma(power, expm1_small(r), power - splat<F32>(1.0f));
   return copysign(t / (t + splat<F32>(2.0f)), x);
@@ -72,9 +73,9 @@ ONNXFUSE_INLINE F32 log(F32 x) {
   const F32 m = (F32)(b - (k << 23));
   const F32 e = to_f32((I32)k) + (F32)(tiny & bits(splat<F32>(-23.0f)));
   const F32 f = m - splat<F32>(1.0f), ff = f * f;
-  const F32 q = polynomial(f, 0.33333339863347088, -0.25000165281318948, 0.19999604705255453, -0.16655295936566097,
-                           0.14276242312608312, -0.12727793171093499, 0.11700643947908421, -0.091160802298557331,
-                           0.037671887467090999);
+  const F32 q = polynomial(f, 0.3333333985797028, -0.2500016529215479, 0.19999605075973292, -0.166552960597847,
+                           0.1427623361738192, -0.1272777622350372, 0.11700700651806809, -0.09116285388578516,
+                           0.037673587605145005);
   F32 r = fma(e, splat<F32>(1.42860677e-6f), f * ff * q);
   r = fma(splat<F32>(-0.5f), ff, r) + f;
   r = fma(e, splat<F32>(0.693145752f), r);
@@ -87,19 +88,26 @@ ONNXFUSE_INLINE F32 log(F32 x) {
 
 // ---- error function
 
-// x + x p(x^2) below 0.875; above, 1 - e^-q(|x|), where q(t) = -log(1 - erf t) is nearly a polynomial.
+#if defined(ONNXFUSE_SSE2)
+// Without FMA the polynomials below round too often.
+ONNXFUSE_INLINE F32 erf(F32 x) { return narrow(wide::erf(widen_lo(x)), wide::erf(widen_hi(x))); }
+#else
+// x + x p(x^2) up to 0.88; above, 1 - e^-q(|x|), where q(t) = -log(1 - erf t) is nearly a polynomial. Its constant term
+// is added after the reduction of the exponential, where it rounds less.
 ONNXFUSE_INLINE F32 erf(F32 x) {
-  const F32 a = abs(x), xx = x * x;
-  const F32 p = polynomial(xx, 0.12837915749155315, -0.37612550462540223, 0.11282455312164144, -0.026791462395045967,
-                           0.0050321803676017449, -0.00062032501664490509);
+  const F32 a = abs(x), xx = x * x, one = splat<F32>(1.0f);
+  const F32 p = polynomial(xx, 0.1283791568392639, -0.37612545537447944, 0.11282396931012985, -0.026789075863753217,
+                           0.0050282455846329035, -0.0006180765282949128);
   const F32 small = fma(x, p, x);
   const F32 t = min_raw(splat<F32>(4.0f), a);
-  F32 q = polynomial(t, 0.1294156402215207, 0.63355197657913886, 0.10804982144169328, -0.024967725787870612,
-                     0.004112464635226438, -0.00042218083825682287, 2.00180103482044e-05);
-  q = fma(q, t, t) + splat<F32>(-0.00015450486082294214f);
-  const F32 large = copysign(splat<F32>(1.0f) - exp_in_range(neg(q)), x);
-  return select(a > splat<F32>(0.875f), large, small);
+  const F32 q = polynomial(t, 0.12944584844835672, 0.6334886718183708, 0.10812186513403552, -0.02501577596927815,
+                           0.0041312341044733025, -0.00042615474821551985, 2.0369670091893283e-05);
+  F32 w;
+  const F32 r = reduce_exp(neg(fma(q, t, t)), w) + splat<F32>(0.00016054899451407412f);
+  const F32 rest = (expm1_small(r) + one) * power_of_two(w);
+  return select(a > splat<F32>(0.88f), copysign(one - rest, x), small);
 }
+#endif
 
 // ---- sine and cosine
 
@@ -124,8 +132,8 @@ ONNXFUSE_INLINE QuadrantF32 quadrant(F32 x) {
   r = fnma(n, splat<F32>(-0x1.777a5cp-25f), r);
   r = fnma(n, splat<F32>(-0x1.ee59dap-50f), r);
   const F32 z = r * r;
-  const F32 s = polynomial(z, -0.1666665493622505, 0.0083321776643715574, -0.00019517232281555691);
-  const F32 c = polynomial(z, 0.041666646853584705, -0.0013887366867605525, 2.4438375218604772e-05);
+  const F32 s = polynomial(z, -0.16666654936579237, 0.008332177682698944, -0.00019517234329174976);
+  const F32 c = polynomial(z, 0.04166664685714412, -0.001388736702833125, 2.4438391767315578e-05);
   return {fma(r * z, s, r), fma(z * z, c, fnma(splat<F32>(0.5f), z, splat<F32>(1.0f))), (U32)w};
 }
 ONNXFUSE_INLINE F32 by_quadrant(const QuadrantF32& q, U32 n, U32 sign) {
