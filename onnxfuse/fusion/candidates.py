@@ -15,7 +15,7 @@ from onnxfuse.program import Builder, ProgramError
 
 __all__ = ["Candidate", "find_candidates", "statement_count"]
 
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 _SHAPE_ELEMENTS = 16
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
 
@@ -29,8 +29,8 @@ OPTION = Reason("dynamic-option", "an operand that its computation does not read
 class Candidate:
     """A node that may enter a group.
 
-    ``reads``: what its program reads, as (value, dims of size 1 added behind); ``baked``: constant inputs that are part of
-    its function body only, because the program holds them as literals or does not need them.
+    ``reads``: what its program reads, as (value, dims of size 1 added behind); ``baked``: constant inputs that are part
+    of its function body only, because the program holds them as literals or does not need them.
     """
 
     reads: tuple[tuple[str, int], ...]

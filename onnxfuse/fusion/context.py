@@ -12,7 +12,7 @@ from onnxfuse.model.shapes import public_dims
 
 __all__ = ["Context", "dtype_word"]
 
-_WORDS = {
+_WORDS: dict[int, str] = {number: name.lower() for name, number in TensorProto.DataType.items() if number} | {
     TensorProto.FLOAT: "f32", TensorProto.DOUBLE: "f64", TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16",
     TensorProto.INT8: "i8", TensorProto.INT16: "i16", TensorProto.INT32: "i32", TensorProto.INT64: "i64",
     TensorProto.UINT8: "u8", TensorProto.UINT16: "u16", TensorProto.UINT32: "u32", TensorProto.UINT64: "u64",
@@ -23,9 +23,7 @@ _LARGEST_CONSTANT = 4096
 
 def dtype_word(number: int | None) -> str | None:
     """The program format's word for an ONNX element type; ONNX's own word in lower case where the format has none."""
-    if number is None or number not in TensorProto.DataType.values() or number == TensorProto.UNDEFINED:
-        return None
-    return _WORDS.get(number) or str(TensorProto.DataType.Name(number)).lower()
+    return None if number is None else _WORDS.get(number)
 
 
 class Context:

@@ -67,7 +67,8 @@ class Grower:
     def edges(self) -> None:
         """Passes over the edges between groups until nothing more joins."""
         for _ in range(3):
-            if not any([self._join_edges(place) for place in range(len(self._order))]):
+            joined = [place for place in range(len(self._order)) if self._join_edges(place)]
+            if not joined:
                 break
 
     def siblings(self) -> None:
@@ -190,7 +191,9 @@ class Grower:
                         return None  # a value of the group under another shape
                 else:
                     reads[read] = None
-        if len(reads) > MAX_INPUTS or len(leaving) > MAX_OUTPUTS or statements + len(reads) + len(leaving) > MAX_STATEMENTS:
+        if len(reads) > MAX_INPUTS or len(leaving) > MAX_OUTPUTS:
+            return None
+        if statements + len(reads) + len(leaving) > MAX_STATEMENTS:  # those that widen and round half types included
             return None
         shape = join(g.shape for g in groups)
         if len(leaving) > 1 and any(self._context.term(name) != shape for name in leaving):

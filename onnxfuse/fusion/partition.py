@@ -1,9 +1,9 @@
 """Contraction of an acyclic graph: which nodes may become one without closing a cycle.
 
-A unit is a node or several nodes made one. The units always form an acyclic graph (not only each unit a convex set), and
-``at`` is a topological order of them that contraction mends locally: only units between the first and the last of the
-set are looked at, in the manner of dynamic topological sorting (Pearce and Kelly). A search that grows too wide gives up,
-which costs a fusion, never correctness.
+A unit is a node or several nodes made one. The units always form an acyclic graph (not only each unit a convex set),
+and ``at`` is a topological order of them that contraction mends locally: only units between the first and the last of
+the set are looked at, in the manner of dynamic topological sorting (Pearce and Kelly). A search that grows too wide
+gives up, which costs a fusion, never correctness.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     make_plan(model, PlanOptions(), reserved) -> Plan
 
-A group is planned within one graph; bodies of If, Loop and Scan are planned as graphs of their own, with the values they
-read from outside as inputs. Functions that the model brings are left as they are.
+A group is planned within one graph; bodies of If, Loop and Scan are planned as graphs of their own, with the values
+they read from outside as inputs. Functions that the model brings are left as they are.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FUNCTION = Reason("function-body", "it stands in a function that the model bring
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """``half_math``: "float32" computes float16 and bfloat16 groups in float32, "strict" rounds each op. ``max_fusions``:
-    stop after so many groups. ``verify``: check the finished plan (see `verify_plan`)."""
+    """``half_math``: "float32" computes float16 and bfloat16 groups in float32, "strict" rounds each op.
+    ``max_fusions``: stop after so many groups. ``verify``: check the finished plan (see `verify_plan`)."""
 
     half_math: str = "float32"
     max_fusions: int | None = None
@@ -136,7 +136,8 @@ def make_plan(model: Model, options: PlanOptions | None = None,
             found = found[:max(options.max_fusions - len(groups), 0)]
         groups += found
         left += [_left(view.path, view.graph.node[index], reasons[index]) for index in view.order if index in reasons]
-    plan = Plan(tuple(groups), (*left, *_function_nodes(model)), options.half_math, runtime=getattr(known, "runtime", None))
+    plan = Plan(tuple(groups), (*left, *_function_nodes(model)), options.half_math,
+                runtime=getattr(known, "runtime", None))
     if options.verify:
         from onnxfuse.fusion.verify import verify_plan
 
@@ -196,8 +197,8 @@ def _group(context: Context, members: list[int], candidates: Mapping[int, Candid
 
 
 def _named(context: Context, reads: list[tuple[str, int]]) -> tuple[Read, ...]:
-    """Tensors and scalars told apart. A constant of one element may be an attribute if the iteration shape surely has its
-    rank without it; constants of rank 0 always may."""
+    """Tensors and scalars told apart. A constant of one element may be an attribute if the iteration shape surely has
+    its rank without it; constants of rank 0 always may."""
     single = {}
     for value, pad in reads:
         tensor = context.view.constant(value)

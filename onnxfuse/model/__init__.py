@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnxfuse.model.graphs import GraphView
 from onnxfuse.model.load import Model, from_proto, load
+from onnxfuse.model.save import save
 from onnxfuse.model.shapes import Term
 
-__all__ = ["GraphView", "Model", "Term", "from_proto", "load"]
+__all__ = ["GraphView", "Model", "Term", "from_proto", "load", "save"]

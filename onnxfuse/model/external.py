@@ -13,7 +13,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.errors import ModelError
 
-__all__ = ["DataRange", "check_external", "external_tensors", "is_external", "locate", "read_array", "read_bytes", "size_of"]
+__all__ = ["DataRange", "check_external", "external_tensors", "is_external", "locate", "read_array", "read_bytes",
+           "size_of"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:
 
 def size_of(tensor: TensorProto) -> int | None:
     """Bytes that a tensor of this type and these dims takes; None where the type has no fixed size."""
-    elements = math.prod(tensor.dims)
+    elements = int(math.prod(tensor.dims))
     name = TensorProto.DataType.Name(tensor.data_type) if tensor.data_type in TensorProto.DataType.values() else ""
     if name in ("", "UNDEFINED", "STRING"):
         return None

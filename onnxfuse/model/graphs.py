@@ -7,7 +7,7 @@ value that a body reads from outside counts as read by the node that holds the b
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import onnx
@@ -64,11 +64,6 @@ class GraphView:
     """Tensors that no caller can override: initializers that are no inputs, values of Constant nodes."""
     free: dict[str, int] = field(default_factory=dict)
     """Names read here but defined further out, each with one node that reads it (-1: a graph output)."""
-
-    @property
-    def nodes(self) -> Iterable[NodeProto]:
-        """The nodes as read."""
-        return self.graph.node
 
     def defines(self, name: str) -> bool:
         """Whether the value is defined in this very graph."""
@@ -170,7 +165,8 @@ def _constant_tensor(node: NodeProto) -> TensorProto | None:
         if attribute.ref_attr_name:
             return None
         if attribute.name == "value":
-            return attribute.t
+            tensor: TensorProto = attribute.t
+            return tensor
         if attribute.name == "value_float":
             return onnx.helper.make_tensor("", TensorProto.FLOAT, [], [attribute.f])
         if attribute.name == "value_int":

@@ -22,6 +22,7 @@ from onnxfuse.model import GraphView, Model
 from onnxfuse.model.graphs import bodies as bodies_of
 from onnxfuse.rewrite.bodies import DOMAIN, inline_tensor, make_body, name_bodies
 from onnxfuse.rewrite.names import Names
+from onnxfuse.version import __version__
 
 __all__ = ["apply", "changes"]
 
@@ -139,10 +140,7 @@ class _Rewriter:
             graph = self.copies_now()[path]
             names -= _read_below(graph)
             if names:
-                gone = frozenset(names)
-                _remove(graph.initializer, lambda t, gone=gone: t.name in gone)
-                _remove(graph.node, lambda n, gone=gone: n.op_type == "Constant" and n.output[0] in gone)
-                _remove(graph.value_info, lambda v, gone=gone: v.name in gone)
+                _remove_constants(graph, names)
 
     def copies_now(self) -> dict[str, GraphProto]:
         """The graphs of the result by path, after node lists were replaced."""
@@ -174,8 +172,8 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def _ordered(view: GraphView, fused: list[tuple[Group, NodeProto]]) -> list[int | NodeProto]:
-    """Nodes that stay (by place) and fused nodes, topologically sorted, as near to the old order as that allows: a fused
-    node stands where its last node stood."""
+    """Nodes that stay (by place) and fused nodes, topologically sorted, as near to the old order as that allows: a
+    fused node stands where its last node stood."""
     place = {index: at for at, index in enumerate(view.order)}
     unit: dict[int, int] = {index: at for at, index in enumerate(view.order)}
     items: dict[int, int | NodeProto] = dict(enumerate(view.order))
@@ -231,6 +229,12 @@ def _read_below(graph: GraphProto) -> set[str]:
     return found
 
 
+def _remove_constants(graph: GraphProto, names: set[str]) -> None:
+    _remove(graph.initializer, lambda tensor: tensor.name in names)
+    _remove(graph.node, lambda node: node.op_type == "Constant" and node.output[0] in names)
+    _remove(graph.value_info, lambda value: value.name in names)
+
+
 def _remove(field: Any, unwanted: Callable[[Any], bool]) -> None:
     """Takes entries out of a repeated field."""
     for place in reversed([place for place, item in enumerate(field) if unwanted(item)]):
@@ -242,7 +246,7 @@ def _stamp(result: ModelProto, plan: Plan, targets: Sequence[str]) -> None:
     result.ir_version = max(result.ir_version, _LOWEST_IR)
     if not any(o.domain == DOMAIN for o in result.opset_import):
         result.opset_import.add(domain=DOMAIN, version=1)
-    stamps = {"version": _version("onnxfuse"), "targets": ",".join(targets), "onnx": onnx.__version__,
+    stamps = {"version": __version__, "targets": ",".join(targets), "onnx": onnx.__version__,
               "onnxruntime": plan.runtime or _version("onnxruntime-gpu", "onnxruntime")}
     entries = {entry.key: entry for entry in result.metadata_props}
     for key, value in stamps.items():

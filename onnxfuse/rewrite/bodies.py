@@ -142,4 +142,4 @@ def _key(function: FunctionProto) -> bytes:
     copy = FunctionProto()
     copy.CopyFrom(function)
     copy.ClearField("name")
-    return copy.SerializeToString(deterministic=True)
+    return bytes(copy.SerializeToString(deterministic=True))
