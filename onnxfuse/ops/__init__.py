@@ -27,8 +27,8 @@ from onnxfuse.program.builder import Builder
 from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import HALVES
 
-__all__ = ["NEWEST_OPSET", "OPS", "OP_REASONS", "NodeContext", "Op", "Operand", "PlainContext", "Reason", "body_node",
-           "counts", "elementwise_like", "enter", "examine", "find", "leave", "lower", "operands", "result_dtype"]
+__all__ = ["NEWEST_OPSET", "OPS", "OP_REASONS", "NodeContext", "Op", "Operand", "PlainContext", "Reason", "counts",
+           "elementwise_like", "enter", "examine", "find", "leave", "lower", "operands", "result_dtype"]
 
 NEWEST_OPSET = 28
 """The newest opset of the ai.onnx domain whose operator texts the table follows."""
@@ -87,19 +87,6 @@ def lower(node: onnx.NodeProto, ctx: NodeContext, builder: Builder, values: Mapp
     if ctx.half_math == "strict" and call.op.counts(call):
         value = lowering.rounded(value, call.result)
     return [value] + [""] * (len(node.output) - 1)
-
-
-def body_node(node: onnx.NodeProto, ctx: NodeContext) -> onnx.NodeProto:
-    """The node as it stands in a function body: a copy that reads exactly its operands.
-
-    CastLike becomes a Cast and Dropout an Identity; all others are copied.
-    """
-    call = _call(node, ctx)
-    if call.op.body is not None:
-        return call.op.body(call)
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
 
 
 def enter(builder: Builder, dtype: str, value: str) -> str:

@@ -54,14 +54,6 @@ def _changes(call: Call) -> bool:
     return call.dtype(0) != call.result
 
 
-def _cast_node(call: Call) -> onnx.NodeProto:
-    """CastLike as the Cast that it is: its second input would otherwise enter the group for its type alone."""
-    number = onnx.helper.np_dtype_to_tensor_dtype(NUMPY[call.result])
-    node = onnx.helper.make_node("Cast", [call.inputs[0]], list(call.node.output), name=call.node.name, to=number)
-    node.attribute.extend(a for a in call.node.attribute if a.name == "saturate" and call.opset >= 19)
-    return node
-
-
 def first_only(call: Call) -> dict[int, int]:
     return {0: 0}
 
@@ -74,11 +66,6 @@ def _check_dropout(call: Call) -> Reason | None:
     if len(call.node.output) > 1 and call.node.output[1]:
         return op_reason("mask-output")
     return None
-
-
-def _plain_dropout(call: Call) -> onnx.NodeProto:
-    """Dropout as the Identity that it is: no input but the data, and no attribute that a version may not know."""
-    return onnx.helper.make_node("Identity", [call.inputs[0]], [call.node.output[0]], name=call.node.name)
 
 
 def _same(c: Lowering) -> str:
@@ -94,9 +81,9 @@ OPS = (
        _lower_cast, check=_check_target, result=_target, counts=_changes, example={"to": onnx.TensorProto.INT32}),
     Op("CastLike", FAMILY, "the same number in the type of the second input", "T?->?", {"T": ALL},
        (15, 19, 21, 23, 24, 25), _lower_cast, check=_check_target, result=_like, counts=_changes, reads=first_only,
-       body=_cast_node, notes="the second input is not read"),
+       notes="the second input is not read"),
     Op("Identity", FAMILY, "x", "T->T", {"T": ALL}, (1, 13, 14, 16, 19, 21, 23, 24, 25), _same, counts=_never,
        notes="carried along, does not count"),
     Op("Dropout", FAMILY, "x", "T->T", {"T": ANY_FLOAT}, (7, 10, 12, 13, 22), _same, check=_check_dropout,
-       counts=_never, reads=first_only, body=_plain_dropout, notes="inference only; carried along, does not count"),
+       counts=_never, reads=first_only, notes="inference only; carried along, does not count"),
 )

@@ -189,7 +189,6 @@ class Op:
     reads: Callable[[Call], dict[int, int]] = Call.inputs_given
     counts: Callable[[Call], bool] = lambda call: True
     result: Callable[[Call], str] = _bound
-    body: Callable[[Call], onnx.NodeProto] | None = None
     example: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -163,9 +163,9 @@ def test_casts_there_and_back_are_nothing_where_nothing_is_lost() -> None:
         values = samples[narrow]
         with np.errstate(all="ignore"):
             back = cast(cast(values, narrow, wide), wide, narrow)
-        same = np.array_equal(back, values, equal_nan=values.dtype.kind != "b" and narrow in ("f32", "f64", "f16"))
-        if narrow == "bf16":
-            same = np.array_equal(back.astype(np.float32), values.astype(np.float32), equal_nan=True)
+        if narrow == "bf16":  # numpy's comparison of bfloat16 warns about NaN
+            back, values = back.astype(np.float32), values.astype(np.float32)
+        same = np.array_equal(back, values, equal_nan=narrow != "bool")
         assert not folded or same, (narrow, wide)
         # The rule may be cautious (a signed number survives the unsigned type of its width), but not about these.
         assert folded or (narrow, wide) not in (("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("u8", "f32"),
