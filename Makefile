@@ -7,7 +7,7 @@ PYTEST ?=
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 # onnxruntime-gpu has wheels for Linux and Windows on x86-64 only.
-RUNTIME ?= $(shell case "$$(uname -sm)" in "Linux x86_64"|MINGW*x86_64|MSYS*x86_64) echo gpu;; *) echo cpu;; esac)
+RUNTIME ?= $(shell case "$$(uname -sm)" in ("Linux x86_64"|MINGW*x86_64|MSYS*x86_64) echo gpu;; (*) echo cpu;; esac)
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
