@@ -23,9 +23,12 @@ class Machine {
   virtual ~Machine() = default;
 
   // `input_storage` and `output_storage`: the element types in memory, one for each input (x, then c) and output;
-  // they equal the program's types but for f16 and bf16 values held as f32. May throw std::exception.
+  // they equal the program's types but for f16 and bf16 values held as f32. `scalars`: the bits of each c input,
+  // zero-extended, or null where they are not known; when given, they are built in, what depends on them alone is
+  // computed here, and run does not read the c inputs. May throw std::exception.
   static std::unique_ptr<const Machine> build(const Program& program, const DType* input_storage,
-                                              const DType* output_storage, Isa isa);
+                                              const DType* output_storage, Isa isa,
+                                              const uint64_t* scalars = nullptr);
 
   // Scratch that one running thread needs; the caller aligns it to 64 bytes.
   virtual size_t frame_bytes() const noexcept = 0;

@@ -1,0 +1,119 @@
+// What the machine executes: a list of stages, and the tables from which the lowering takes them.
+//
+// A stage is a small function that works on one tile of elements. Its first operand is the accumulator, eight vectors
+// that live in the vector-argument registers from one stage to the next; a second operand lies in memory. When it is
+// done it jumps to the next stage. The stages of one instruction set are compiled in files of their own (isa_*.cc);
+// everything outside of them sees plain data and function pointers of no particular type.
+//
+// A program without 64-bit values is `narrow`: a tile is 8 vectors of 32-bit lanes. A `wide` program has tiles of half
+// as many elements, so that a 64-bit value takes 8 vectors and a 32-bit value 4.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../program.h"
+
+namespace onnxfuse {
+
+// How a value lies in lanes. Small integers are carried as 32-bit ones, always sign- or zero-extended; f16 and bf16 as
+// f32; bool as a mask of 0 or -1.
+enum class Lanes : uint8_t { kF32, kF64, kI32, kU32, kI64, kU64, kMask };
+constexpr size_t kLanes = 7;
+
+constexpr Lanes lanes_of(DType type) noexcept {
+  switch (type) {
+    case DType::k_f32:
+    case DType::k_f16:
+    case DType::k_bf16:
+      return Lanes::kF32;
+    case DType::k_f64:
+      return Lanes::kF64;
+    case DType::k_u32:
+      return Lanes::kU32;
+    case DType::k_i64:
+      return Lanes::kI64;
+    case DType::k_u64:
+      return Lanes::kU64;
+    case DType::k_bool:
+      return Lanes::kMask;
+    default:
+      return Lanes::kI32;
+  }
+}
+
+constexpr size_t lane_bytes(Lanes lanes) noexcept {
+  return lanes == Lanes::kF64 || lanes == Lanes::kI64 || lanes == Lanes::kU64 ? 8 : 4;
+}
+
+using StageFunction = void (*)();  // of the type that stages.h gives it
+// Computes n elements one by one; operands and result are lanes in memory, `r` may be `a` or `b`.
+using LaneFunction = void (*)(const void* a, const void* b, void* r, size_t n);
+
+// An operand in memory: the bytes at sources[source].base + offset + (i * element size & sources[source].mask), where
+// i is the first element of the tile. A mask of zero makes it one tile for all: a slot of the frame, a constant, a value
+// computed once a call, or a single element that was expanded.
+struct Place {
+  uint32_t source = 0;
+  uint32_t offset = 0;
+};
+constexpr uint32_t kFrame = 0, kConstants = 1, kHoisted = 2, kFirstInput = 3;
+
+struct Stage {
+  StageFunction function = nullptr;
+  Place a, b;  // a store to output k has a.source = k
+  LaneFunction lanes = nullptr;
+};
+
+struct Source {
+  const char* base;
+  size_t mask;
+};
+
+// One call, of one thread.
+struct Context {
+  size_t last;         // the largest i at which another whole tile begins
+  size_t valid;        // elements of the tile that count; only these are computed one by one
+  const Stage* first;  // of the loop
+  Source sources[kFirstInput + ONNXFUSE_MAX_INPUTS];
+  char* outputs[ONNXFUSE_MAX_OUTPUTS];
+};
+
+// The stages of one instruction for one kind of lanes.
+struct InstructionStages {
+  // By where the operands are; unary instructions have only the first.
+  enum Form { kAccMem, kMemAcc, kMemMem, kAccAcc, kForms };
+  StageFunction form[kForms] = {};
+  bool wraps = false;  // the result may leave the range of i8, i16, u8, u16
+};
+
+// max and min with a constant that is not NaN take one or two machine instructions instead of five.
+enum class Bound : uint8_t { kMax, kMaxPlusZero, kMin, kMinMinusZero };
+constexpr size_t kBounds = 4;
+
+struct StageTable {
+  size_t tile = 0;  // elements
+  void (*enter)(const Stage* first, Context* context, size_t i) = nullptr;
+
+  InstructionStages instruction[kOpcodes][kLanes];
+  InstructionStages bound[kBounds][kLanes];
+  StageFunction load[kDTypes] = {};         // acc = a, from a storage type
+  StageFunction store[kDTypes] = {};        // output a.source = acc, to a storage type
+  StageFunction spill[2] = {};              // slot a = acc; 32-bit and 64-bit lanes
+  StageFunction wrap[kDTypes] = {};         // acc = acc brought into the range (rounded to f16, bf16); null: nothing to do
+  StageFunction cast[kLanes][kLanes] = {};  // null: nothing to do
+  StageFunction cast_odd[kLanes] = {};      // to f32, rounded to odd: the first half of a cast to f16 or bf16
+  StageFunction select[2][3] = {};          // by the width of the choices; the operand that is in acc. The other two are
+                                            // a and b, in the order of the instruction
+  StageFunction lanes[2][2] = {};           // [width][acc is the second operand]: acc = lanes(acc, b), through slot a
+  StageFunction loop = nullptr;             // the next tile, or the end
+  StageFunction end = nullptr;
+};
+
+// One by one, for the pairs that have no stage of their own; the same code on every instruction set.
+struct LaneTable {
+  LaneFunction function[kOpcodes][kLanes] = {};
+};
+const LaneTable& lane_table() noexcept;
+
+}  // namespace onnxfuse

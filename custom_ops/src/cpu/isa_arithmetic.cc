@@ -1,0 +1,139 @@
+// Stages of arithmetic: one short struct an instruction, for all the lanes it takes.
+#include "stages.h"
+
+namespace onnxfuse {
+inline namespace ONNXFUSE_ISA_NS {
+namespace {
+
+// Signed integers are computed as unsigned ones, which wrap.
+template <class V>
+struct WrappingOf { using type = V; };
+template <> struct WrappingOf<I32> { using type = U32; };
+template <> struct WrappingOf<I64> { using type = U64; };
+template <class V>
+using Wrapping = typename WrappingOf<V>::type;
+
+template <class V>
+constexpr bool kIsFloat = false;
+template <> constexpr bool kIsFloat<F32> = true;
+template <> constexpr bool kIsFloat<F64> = true;
+
+struct op_add : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) { return (V)((Wrapping<V>)a + (Wrapping<V>)b); }
+};
+struct op_sub : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) { return (V)((Wrapping<V>)a - (Wrapping<V>)b); }
+};
+struct op_mul : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) { return (V)((Wrapping<V>)a * (Wrapping<V>)b); }
+};
+struct op_div : Exact {  // integers: one by one
+  ONNXFUSE_INLINE F32 apply(F32 a, F32 b) { return a / b; }
+  ONNXFUSE_INLINE F64 apply(F64 a, F64 b) { return a / b; }
+};
+struct op_min : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) {
+    if constexpr (kIsFloat<V>) return minimum(a, b);
+    else return a < b ? a : b;
+  }
+};
+struct op_max : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) {
+    if constexpr (kIsFloat<V>) return maximum(a, b);
+    else return a > b ? a : b;
+  }
+};
+struct op_neg : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) {
+    if constexpr (kIsFloat<V>) return neg(a);
+    else return (V)(-(Wrapping<V>)a);
+  }
+};
+struct op_abs : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) {
+    if constexpr (kIsFloat<V>) return abs(a);
+    else return a < 0 ? (V)(-(Wrapping<V>)a) : a;
+  }
+  ONNXFUSE_INLINE U32 apply(U32 a) { return a; }
+  ONNXFUSE_INLINE U64 apply(U64 a) { return a; }
+};
+struct op_sign : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) {
+    const V zero = {}, one = zero + 1;
+    const V rest = a < 0 ? -one : zero;
+    const V r = a > 0 ? one : rest;
+    if constexpr (kIsFloat<V>) return select(is_nan(a), a, r);
+    else return r;
+  }
+  ONNXFUSE_INLINE U32 apply(U32 a) { return (U32)(a != 0) & splat<U32>(1u); }
+  ONNXFUSE_INLINE U64 apply(U64 a) { return (U64)(a != 0) & splat<U64>(1u); }
+};
+struct op_sqrt : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) { return sqrt(a); }
+};
+struct op_floor : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) { return floor(a); }
+};
+struct op_ceil : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) { return ceil(a); }
+};
+struct op_round : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) { return rint(a); }
+};
+
+// max(x, limit) and min(x, limit) for a limit that is not NaN: max_raw and min_raw give x when x is NaN or equal to it,
+// which is wrong only for the other zero.
+template <class V>
+struct SignBit;
+template <> struct SignBit<F32> { ONNXFUSE_INLINE F32 set(F32 v) { return (F32)((U32)v | splat<U32>(1u << 31)); } };
+template <> struct SignBit<F64> {
+  ONNXFUSE_INLINE F64 set(F64 v) { return (F64)((U64)v | splat<U64>(std::uint64_t{1} << 63)); }
+};
+template <Bound bound>
+struct Bounded : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V x, V limit) {
+    if constexpr (bound == Bound::kMax) return max_raw(limit, x);
+    if constexpr (bound == Bound::kMaxPlusZero) return abs(max_raw(limit, x));
+    if constexpr (bound == Bound::kMin) return min_raw(limit, x);
+    if constexpr (bound == Bound::kMinMinusZero) return SignBit<V>::set(min_raw(limit, x));
+  }
+};
+
+template <Bound bound, bool wide>
+void add_bound(StageTable& table) {
+  InstructionStages* const entries = table.bound[static_cast<std::size_t>(bound)];
+  add_lanes<Bounded<bound>, Lanes::kF32, 2, 1u << static_cast<int>(DType::k_f32), wide>(entries);
+  add_lanes<Bounded<bound>, Lanes::kF64, 2, 1u << static_cast<int>(DType::k_f64), wide>(entries);
+}
+
+template <bool wide>
+void add_all(StageTable& table) {
+  ONNXFUSE_ADD_INSTRUCTIONS(table)
+  add_bound<Bound::kMax, wide>(table);
+  add_bound<Bound::kMaxPlusZero, wide>(table);
+  add_bound<Bound::kMin, wide>(table);
+  add_bound<Bound::kMinMinusZero, wide>(table);
+}
+
+}  // namespace
+
+void arithmetic_stages(StageTable& narrow, StageTable& wide) {
+  add_all<false>(narrow);
+  add_all<true>(wide);
+}
+
+}  // inline namespace
+}  // namespace onnxfuse

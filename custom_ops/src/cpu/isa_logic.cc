@@ -1,0 +1,136 @@
+// Stages of comparisons, logic, bits and choice.
+#include "stages.h"
+
+namespace onnxfuse {
+inline namespace ONNXFUSE_ISA_NS {
+namespace {
+
+struct op_eq : Compares {
+  template <class V>
+  ONNXFUSE_INLINE auto apply(V a, V b) { return a == b; }
+};
+struct op_ne : Compares {
+  template <class V>
+  ONNXFUSE_INLINE auto apply(V a, V b) { return a != b; }
+};
+struct op_lt : Compares {
+  template <class V>
+  ONNXFUSE_INLINE auto apply(V a, V b) { return a < b; }
+};
+struct op_le : Compares {
+  template <class V>
+  ONNXFUSE_INLINE auto apply(V a, V b) { return a <= b; }
+};
+
+struct op_and : Exact {
+  ONNXFUSE_INLINE I32 apply(I32 a, I32 b) { return a & b; }
+};
+struct op_or : Exact {
+  ONNXFUSE_INLINE I32 apply(I32 a, I32 b) { return a | b; }
+};
+struct op_xor : Exact {
+  ONNXFUSE_INLINE I32 apply(I32 a, I32 b) { return a ^ b; }
+};
+struct op_not : Exact {
+  ONNXFUSE_INLINE I32 apply(I32 a) { return ~a; }
+};
+
+struct op_bitand : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) { return a & b; }
+};
+struct op_bitor : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) { return a | b; }
+};
+struct op_bitxor : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) { return a ^ b; }
+};
+struct op_bitnot : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) { return ~a; }
+};
+
+// Small unsigned integers come as I32; their bits beyond the type are cut off by the wrap that follows.
+struct op_shl : Wraps {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) {
+    constexpr unsigned kBits = sizeof(a[0]) * 8;
+    return (V)(b < kBits) & (a << (b & (kBits - 1)));
+  }
+  ONNXFUSE_INLINE I32 apply(I32 a, I32 b) { return (I32)apply((U32)a, (U32)b); }
+};
+struct op_shr : Exact {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V b) {
+    constexpr unsigned kBits = sizeof(a[0]) * 8;
+    return (V)(b < kBits) & (a >> (b & (kBits - 1)));
+  }
+  ONNXFUSE_INLINE I32 apply(I32 a, I32 b) { return (I32)apply((U32)a, (U32)b); }
+};
+
+// select(m, x, y). The operand of number `in_acc` is in acc, the other two are in memory.
+template <int in_acc, bool wide>
+void select_narrow(ONNXFUSE_PARAMETERS) {
+  using V = I32;
+  const char* const p = operand<V>(c, ip->a, i);
+  const char* const q = operand<V>(c, ip->b, i);
+  if constexpr (in_acc == 0) ONNXFUSE_EACH((kCount<V, wide>), select(a, at<V>(p, u), at<V>(q, u)));
+  if constexpr (in_acc == 1) ONNXFUSE_EACH((kCount<V, wide>), select(at<V>(p, u), a, at<V>(q, u)));
+  if constexpr (in_acc == 2) ONNXFUSE_EACH((kCount<V, wide>), select(at<V>(p, u), at<V>(q, u), a));
+  ONNXFUSE_NEXT;
+}
+
+// The choices have 64-bit lanes, the mask 32-bit ones.
+void select_wide_mask(ONNXFUSE_PARAMETERS) {
+  const char* const p = operand<I64>(c, ip->a, i);
+  const char* const q = operand<I64>(c, ip->b, i);
+  {
+    using V = I32;
+    const auto lo = [](V mask) __attribute__((always_inline)) { return widen_lo(mask); };
+    const auto hi = [](V mask) __attribute__((always_inline)) { return widen_hi(mask); };
+    ONNXFUSE_WIDEN(lo, hi);
+  }
+  using V = I64;
+  ONNXFUSE_EACH(8, select(a, at<V>(p, u), at<V>(q, u)));
+  ONNXFUSE_NEXT;
+}
+
+ONNXFUSE_INLINE I64 wide_mask(const char* p, std::size_t u) {
+  const I32 both = at<I32>(p, u / 2);
+  return u % 2 ? widen_hi(both) : widen_lo(both);
+}
+
+template <int in_acc>
+void select_wide(ONNXFUSE_PARAMETERS) {
+  using V = I64;
+  const char* const p = operand<I32>(c, ip->a, i);
+  const char* const q = operand<V>(c, ip->b, i);
+  if constexpr (in_acc == 1) ONNXFUSE_EACH(8, select(wide_mask(p, u), a, at<V>(q, u)));
+  if constexpr (in_acc == 2) ONNXFUSE_EACH(8, select(wide_mask(p, u), at<V>(q, u), a));
+  ONNXFUSE_NEXT;
+}
+
+template <bool wide>
+void add_all(StageTable& table) {
+  ONNXFUSE_ADD_INSTRUCTIONS(table)
+  table.select[0][0] = stage(select_narrow<0, wide>);
+  table.select[0][1] = stage(select_narrow<1, wide>);
+  table.select[0][2] = stage(select_narrow<2, wide>);
+  if constexpr (wide) {
+    table.select[1][0] = stage(select_wide_mask);
+    table.select[1][1] = stage(select_wide<1>);
+    table.select[1][2] = stage(select_wide<2>);
+  }
+}
+
+}  // namespace
+
+void logic_stages(StageTable& narrow, StageTable& wide) {
+  add_all<false>(narrow);
+  add_all<true>(wide);
+}
+
+}  // inline namespace
+}  // namespace onnxfuse

@@ -1,0 +1,152 @@
+// The machine: a program lowered to stages, and what one call sets up for them.
+//
+// The frame of a call: slots of waiting values, results computed once, then for each input and output one tile in its
+// storage type, which takes a single element spread over a tile, or the rest of a stretch that does not fill one.
+#include "../machine.h"
+
+#include <cstring>
+
+#include "isa.h"
+#include "lower.h"
+
+namespace onnxfuse {
+namespace {
+
+// Relative to an addition of float32 on one element, in ns; measured on a 3.7 GHz server core.
+double addition_ns(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return 0.02;
+    case Isa::kAvx2:
+      return 0.035;
+    default:
+      return 0.08;
+  }
+}
+
+template <class T>
+void spread(char* p, const void* element, size_t count) {
+  T x;
+  std::memcpy(&x, element, sizeof x);
+  for (size_t i = 0; i < count; ++i) std::memcpy(p + i * sizeof x, &x, sizeof x);
+}
+
+void spread(char* p, const void* element, size_t bytes, size_t count) {
+  switch (bytes) {
+    case 1:
+      return spread<uint8_t>(p, element, count);
+    case 2:
+      return spread<uint16_t>(p, element, count);
+    case 4:
+      return spread<uint32_t>(p, element, count);
+    default:
+      return spread<uint64_t>(p, element, count);
+  }
+}
+
+class TileMachine final : public Machine {
+ public:
+  TileMachine(const Program& program, const DType* input_storage, const DType* output_storage, Isa isa,
+              const uint64_t* scalars) {
+    const StageTable* const tables[2] = {&stage_table(isa, false), &stage_table(isa, true)};
+    code_ = lower(program, input_storage, output_storage, scalars, tables);
+    table_ = tables[code_.wide];
+    size_t size = code_.slot_bytes + code_.hoisted_bytes;
+    const auto add = [&](DType storage, uint32_t index) {
+      const size_t bytes = size_of(storage);
+      const Operand operand{static_cast<uint32_t>(size), index, static_cast<uint32_t>(bytes)};
+      size += (bytes * table_->tile + 63) / 64 * 64;
+      return operand;
+    };
+    for (size_t k = 0; k < program.inputs.size(); ++k)
+      if (code_.reads[k]) inputs_.push_back(add(input_storage[k], static_cast<uint32_t>(k)));
+    for (size_t k = 0; k < program.outputs.size(); ++k)
+      outputs_.push_back(add(output_storage[k], static_cast<uint32_t>(k)));
+    frame_bytes_ = size;
+    cost_ = code_.cost * addition_ns(isa) * (code_.wide ? 2 : 1);
+  }
+
+  size_t frame_bytes() const noexcept override { return frame_bytes_; }
+  size_t tile() const noexcept override { return table_->tile; }
+  double cost() const noexcept override { return cost_; }
+
+  void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame) const noexcept override {
+    if (n == 0) return;
+    const size_t tile = table_->tile;
+    char* const base = static_cast<char*>(frame);
+    Context context;
+    context.valid = tile;
+    context.last = 0;
+    context.first = code_.loop.data();
+    context.sources[kFrame] = {base, 0};
+    context.sources[kConstants] = {code_.constants.empty() ? nullptr : code_.constants[0].bytes, 0};
+    context.sources[kHoisted] = {code_.hoisted.empty() ? base + code_.slot_bytes : code_.hoisted[0].bytes, 0};
+    for (const Operand& input : inputs_) {
+      Source& source = context.sources[kFirstInput + input.index];
+      if (step[input.index] != 0) {
+        source = {static_cast<const char*>(in[input.index]), ~size_t{0}};
+      } else {
+        spread(base + input.frame, in[input.index], input.bytes, tile);
+        source = {base + input.frame, 0};
+      }
+    }
+    if (!code_.once.empty()) table_->enter(code_.once.data(), &context, 0);
+    if (n < tile) return run_rest(context, out, 0, n, base);
+
+    for (const Operand& output : outputs_) context.outputs[output.index] = static_cast<char*>(out[output.index]);
+    context.last = n - tile;
+    table_->enter(code_.loop.data(), &context, 0);
+    const size_t rest = n % tile;
+    if (rest == 0) return;
+    // Elements computed twice cost less than a copy of the rest; but where an output lies over an input, that input is
+    // gone.
+    if (in_place(context)) run_rest(context, out, n - rest, rest, base);
+    else table_->enter(code_.loop.data(), &context, n - tile);
+  }
+
+ private:
+  struct Operand {
+    uint32_t frame;  // its tile in the frame
+    uint32_t index;
+    uint32_t bytes;  // of an element
+  };
+
+  bool in_place(const Context& context) const noexcept {
+    for (const Operand& output : outputs_)
+      for (const Operand& input : inputs_)
+        if (context.outputs[output.index] == context.sources[kFirstInput + input.index].base) return true;
+    return false;
+  }
+
+  // Elements [begin, begin + count), less than a tile: through the frame, so that nothing beyond them is touched.
+  void run_rest(Context& context, void* const* out, size_t begin, size_t count, char* base) const noexcept {
+    for (const Operand& input : inputs_) {
+      Source& source = context.sources[kFirstInput + input.index];
+      if (source.mask == 0) continue;
+      std::memcpy(base + input.frame, source.base + begin * input.bytes, count * input.bytes);
+      source = {base + input.frame, 0};
+    }
+    for (const Operand& output : outputs_) context.outputs[output.index] = base + output.frame;
+    context.valid = count;
+    context.last = 0;
+    table_->enter(code_.loop.data(), &context, 0);
+    for (const Operand& output : outputs_)
+      std::memcpy(static_cast<char*>(out[output.index]) + begin * output.bytes, base + output.frame,
+                  count * output.bytes);
+  }
+
+  Code code_;
+  const StageTable* table_ = nullptr;
+  std::vector<Operand> inputs_, outputs_;
+  size_t frame_bytes_ = 0;
+  double cost_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<const Machine> Machine::build(const Program& program, const DType* input_storage,
+                                              const DType* output_storage, Isa isa, const uint64_t* scalars) {
+  return std::make_unique<const TileMachine>(program, input_storage, output_storage, pick_isa(isa), scalars);
+}
+
+}  // namespace onnxfuse
