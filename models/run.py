@@ -112,7 +112,7 @@ def run(entries: Sequence[Entry], folder: Path, seconds: float, console: Console
             try:
                 outcomes.append(process(entry, paths[entry.name], folder / f"{entry.name}.onnx", seconds))
             except OnnxfuseError as error:
-                console.print(f"[red]{entry.name}: {error}[/red]")
+                console.print(f"{entry.name}: {error.message}", style="red", markup=False, highlight=False)
     return outcomes
 
 
