@@ -28,7 +28,8 @@ from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import HALVES
 
 __all__ = ["NEWEST_OPSET", "OPS", "OP_REASONS", "NodeContext", "Op", "Operand", "PlainContext", "Reason", "counts",
-           "elementwise_like", "enter", "examine", "find", "leave", "lower", "operands", "result_dtype"]
+           "elementwise_like", "enter", "examine", "find", "leave", "lower", "op_reason", "operands",
+           "result_dtype"]
 
 NEWEST_OPSET = 28
 """The newest opset of the ai.onnx domain whose operator texts the table follows."""

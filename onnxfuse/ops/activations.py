@@ -9,7 +9,7 @@ import math
 
 from onnxfuse.ops.reason import Reason, op_reason
 from onnxfuse.ops.table import ANY_FLOAT, ANY_NUMBER, ANY_SIGNED, Call, Lowering, Op, lowest
-from onnxfuse.program.instructions import FLOATS
+from onnxfuse.program.instructions import FLOATS, INTS
 
 FAMILY = "activations"
 
@@ -176,8 +176,8 @@ OPS = (
     Op("Mish", FAMILY, "x * tanh(log(1 + e^x))", "T->T", _FLOAT, (18, 22), _mish),
     Op("Gelu", FAMILY, "0.5 * x * (1 + erf(x / sqrt(2))), or its approximation by tanh", "T->T", _FLOAT, (20,), _gelu,
        check=_check_gelu),
-    Op("Shrink", FAMILY, "x + bias where x < -lambd, x - bias where x > lambd, else 0", "T->T", {"T": ANY_NUMBER}, (9,),
-       _shrink),
+    Op("Shrink", FAMILY, "x + bias where x < -lambd, x - bias where x > lambd, else 0", "T->T",
+       {"T": (*FLOATS, "f16", *INTS)}, (9,), _shrink),
     Op("Clip", FAMILY, "min(max(x, low), high)", "TTT->T", {"T": ANY_NUMBER}, (6, 11, 12, 13), _clip, least=1,
        counts=_bounded, notes="bounds are attributes before opset 11"),
 )

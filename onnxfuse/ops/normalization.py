@@ -25,7 +25,7 @@ def _reads(call: Call) -> dict[int, int]:
 
 
 def _lower(c: Lowering) -> str:
-    """x * factor + (B - mean * factor) with factor = scale / sqrt(var + epsilon).
+    """x * factor + (B - mean * factor) with factor = scale * (1 / sqrt(var + epsilon)).
 
     Of the spellings of the formula this is the one that ORT's kernel computes, bit for bit, and the factor and the
     shift depend on the channel alone, so that a back end can compute them once a row.
@@ -34,13 +34,13 @@ def _lower(c: Lowering) -> str:
     wide = "f64" if "f64" in kinds else "f32"
     x, scale, shift, mean, variance = (c.cast(v, wide) for v in c.operands())
     root = c.do("sqrt", c.do("add", variance, c.call.number("epsilon", 9.999999747378752e-06)))
-    factor = c.do("div", scale, root)
+    factor = c.do("mul", scale, c.do("div", 1.0, root))
     moved = c.do("sub", shift, c.do("mul", mean, factor))
     return c.cast(c.do("add", c.do("mul", x, factor), moved), kind(c.call.result))
 
 
 OPS = (
-    Op("BatchNormalization", FAMILY, "x * factor + (B - mean * factor), factor = scale / sqrt(var + epsilon)",
+    Op("BatchNormalization", FAMILY, "x * factor + (B - mean * factor), factor = scale * (1 / sqrt(var + epsilon))",
        "TUUVV->T", {"T": ANY_FLOAT, "U": ANY_FLOAT, "V": ANY_FLOAT}, (7, 9, 14, 15), _lower, check=_check, reads=_reads,
        notes="inference only; the rank of X must be known"),
 )

@@ -88,7 +88,8 @@ class Case:
         options.intra_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            session = ort.InferenceSession(self.model().SerializeToString(), options, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(self.model().SerializeToString(), options,
+                                           providers=["CPUExecutionProvider"])
         except Exception as error:
             if "NOT_IMPLEMENTED" in str(error) or "Type Error" in str(error):
                 return None
@@ -99,7 +100,8 @@ class Case:
         """The result of onnx.reference."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return np.asarray(onnx.reference.ReferenceEvaluator(self.model()).run(None, self.inputs)[0])
+            results: Any = onnx.reference.ReferenceEvaluator(self.model()).run(None, self.inputs)
+            return np.asarray(results[0])
 
 
 def schema_takes(op: str, opset: int, letter_index: int, dtype: str, domain: str = "") -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,7 +163,8 @@ def test_clip_bounds(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [7, 10])
 def test_clip_attributes(opset: int) -> None:
-    for attributes in ({}, {"min": -1.0}, {"max": 2.5}, {"min": -2.0, "max": 1.0}):
+    variants: tuple[dict[str, Any], ...] = ({}, {"min": -1.0}, {"max": 2.5}, {"min": -2.0, "max": 1.0})
+    for attributes in variants:
         for dtype in ("f32", "f64", "f16"):
             case = Case("Clip", [values(dtype)], opset, **attributes)
             wanted = case.runtime()

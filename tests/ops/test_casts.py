@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from typing import Any
 
 import numpy as np
 import onnx
@@ -50,7 +51,7 @@ def numpy_cast(x: np.ndarray, target: str) -> np.ndarray:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         if target == "bool":
-            return x.astype(np.float32) != 0 if x.dtype == BF16 else x != 0
+            return np.asarray(x.astype(np.float32) != 0 if x.dtype == BF16 else x != 0)
         if target == "bf16" or x.dtype == BF16:
             return x.astype(np.float32).astype(NUMPY[target])
         return x.astype(NUMPY[target])
@@ -110,8 +111,9 @@ def test_identity_of_every_type() -> None:
 @pytest.mark.parametrize("opset", [7, 10, 12, 13, 22])
 def test_dropout_in_inference(opset: int) -> None:
     x = values("f32")
-    inputs = [x] if opset < 12 else [x, np.float32(0.3)]
-    case = Case("Dropout", inputs, opset, **({"ratio": 0.3} if opset < 12 else {}))
+    inputs = [x] if opset < 12 else [x, np.asarray(0.3, np.float32)]
+    attributes: dict[str, Any] = {"ratio": 0.3} if opset < 12 else {}
+    case = Case("Dropout", inputs, opset, **attributes)
     assert_same(case.ours(), x, opset)
     assert not ops.counts(case.node, case.context)
     assert [o.value for o in ops.operands(case.node, case.context)] == ["x0"]
