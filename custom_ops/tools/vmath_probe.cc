@@ -63,6 +63,53 @@ bool run(const char* name, const T* a, const T* b, T* out, std::size_t n) {
   return false;
 }
 
+// Conversions of kF32 elements from `a` to `out`, as simd.h names them.
+struct Conversion {
+  const char* name;
+  std::size_t from, to;  // bytes an element
+  void (*run)(const char* a, char* out);
+};
+
+#define ONNXFUSE_LOAD_STORE(name, from, to, body) {name, from, to, [](const char* a, char* out) { body; }}
+const Conversion kConversions[] = {
+    ONNXFUSE_LOAD_STORE("f16_f32", 2, 4, store(out, load_f16(a))),
+    ONNXFUSE_LOAD_STORE("f32_f16", 4, 2, store_f16(out, load<F32>(a))),
+    ONNXFUSE_LOAD_STORE("bf16_f32", 2, 4, store(out, load_bf16(a))),
+    ONNXFUSE_LOAD_STORE("f32_bf16", 4, 2, store_bf16(out, load<F32>(a))),
+    ONNXFUSE_LOAD_STORE("u32_f16_f32", 4, 4, store(out, from_f16(load<U32>(a)))),
+    ONNXFUSE_LOAD_STORE("f32_f16_u32", 4, 4, store(out, to_f16(load<F32>(a)))),
+    ONNXFUSE_LOAD_STORE("i8_i32", 1, 4, store(out, load_i8(a))),
+    ONNXFUSE_LOAD_STORE("u8_u32", 1, 4, store(out, load_u8(a))),
+    ONNXFUSE_LOAD_STORE("i16_i32", 2, 4, store(out, load_i16(a))),
+    ONNXFUSE_LOAD_STORE("u16_u32", 2, 4, store(out, load_u16(a))),
+    ONNXFUSE_LOAD_STORE("i32_i8", 4, 1, store_8(out, load<I32>(a))),
+    ONNXFUSE_LOAD_STORE("i32_i16", 4, 2, store_16(out, load<I32>(a))),
+    ONNXFUSE_LOAD_STORE("i32_f32", 4, 4, store(out, to_f32(load<I32>(a)))),
+    ONNXFUSE_LOAD_STORE("u32_f32", 4, 4, store(out, to_f32(load<U32>(a)))),
+    ONNXFUSE_LOAD_STORE("f32_i32", 4, 4, store(out, trunc_i32(load<F32>(a)))),
+    ONNXFUSE_LOAD_STORE("f32_u32", 4, 4, store(out, trunc_u32(load<F32>(a)))),
+    ONNXFUSE_LOAD_STORE("f32_near_i32", 4, 4, store(out, near_i32(load<F32>(a)))),
+    ONNXFUSE_LOAD_STORE("i64_f32", 8, 4, store(out, to_f32(load<I64>(a), load<I64>(a + kBytes)))),
+    ONNXFUSE_LOAD_STORE("u64_f32", 8, 4, store(out, to_f32(load<U64>(a), load<U64>(a + kBytes)))),
+    ONNXFUSE_LOAD_STORE("f64_f32", 8, 4, store(out, narrow(load<F64>(a), load<F64>(a + kBytes)))),
+    ONNXFUSE_LOAD_STORE("f64_f32_odd", 8, 4, store(out, narrow_odd(load<F64>(a), load<F64>(a + kBytes)))),
+    ONNXFUSE_LOAD_STORE("i64_i32", 8, 4, store(out, narrow(load<I64>(a), load<I64>(a + kBytes)))),
+    ONNXFUSE_LOAD_STORE("f32_f64", 4, 8,
+                        (store(out, widen_lo(load<F32>(a))), store(out + kBytes, widen_hi(load<F32>(a))))),
+    ONNXFUSE_LOAD_STORE("i32_i64", 4, 8,
+                        (store(out, widen_lo(load<I32>(a))), store(out + kBytes, widen_hi(load<I32>(a))))),
+    ONNXFUSE_LOAD_STORE("u32_u64", 4, 8,
+                        (store(out, widen_lo(load<U32>(a))), store(out + kBytes, widen_hi(load<U32>(a))))),
+    ONNXFUSE_LOAD_STORE("i64_f64", 8, 8,
+                        (store(out, to_f64(load<I64>(a))), store(out + kBytes, to_f64(load<I64>(a + kBytes))))),
+    ONNXFUSE_LOAD_STORE("u64_f64", 8, 8,
+                        (store(out, to_f64(load<U64>(a))), store(out + kBytes, to_f64(load<U64>(a + kBytes))))),
+    ONNXFUSE_LOAD_STORE("f64_i64", 8, 8,
+                        (store(out, trunc_i64(load<F64>(a))), store(out + kBytes, trunc_i64(load<F64>(a + kBytes))))),
+    ONNXFUSE_LOAD_STORE("f64_u64", 8, 8,
+                        (store(out, trunc_u64(load<F64>(a))), store(out + kBytes, trunc_u64(load<F64>(a + kBytes))))),
+};
+
 }  // namespace
 
 extern "C" {
@@ -73,6 +120,22 @@ bool vmath_run_f32(const char* name, const float* a, const float* b, float* out,
 }
 bool vmath_run_f64(const char* name, const double* a, const double* b, double* out, std::size_t n) {
   return run<F64>(name, a, b, out, n);
+}
+
+// n elements converted; false for an unknown name.
+bool vmath_convert(const char* name, const void* a, void* out, std::size_t n) {
+  for (const Conversion& c : kConversions) {
+    if (std::strcmp(name, c.name) != 0) continue;
+    for (std::size_t i = 0; i < n; i += kF32) {
+      const std::size_t here = n - i < kF32 ? n - i : kF32;
+      char x[2 * kBytes] = {}, y[2 * kBytes] = {};
+      std::memcpy(x, static_cast<const char*>(a) + i * c.from, here * c.from);
+      c.run(x, y);
+      std::memcpy(static_cast<char*>(out) + i * c.to, y, here * c.to);
+    }
+    return true;
+  }
+  return false;
 }
 
 // The largest error in ULP over the floats with the bits first, first + step, ... (count of them), and its place. An
