@@ -52,7 +52,7 @@ class Parser {
     if (!next_line() || line_ != kHeader) fail("a program begins with '" + std::string(kHeader) + "', not " + quoted(line_));
     bool more = next_line();
     for (; more && starts("in "); more = next_line()) input();
-    if (program_.inputs.empty() || program_.inputs[0].is_scalar) fail("there is no x input");
+    if (program_.inputs.empty()) fail("there is no x input");
     for (; more && starts("t"); more = next_line()) statement();
     for (; more && starts("out "); more = next_line()) output();
     if (more) fail("expected " + expected() + ", not " + quoted(line_));
@@ -146,6 +146,7 @@ class Parser {
     uint32_t k = 0;
     if ((input_name[0] != 'x' && !scalar) || !number(input_name.substr(1), k))
       fail("expected an input such as x0 or c0, not " + quoted(input_name));
+    if (scalar && tensors_ == 0) fail("there is no x input");
     if (!scalar && tensors_ != program_.inputs.size()) fail("the x inputs stand before the c inputs");
     if (k != next) fail("expected input " + std::string(1, input_name[0]) + std::to_string(next) + ", not " + quoted(input_name));
     if (program_.inputs.size() == ONNXFUSE_MAX_INPUTS)

@@ -1,0 +1,24 @@
+"""Fixtures of the library's tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.custom_ops.library import TestLibrary
+
+
+@pytest.fixture(scope="session")
+def library(test_library: Path) -> TestLibrary:
+    """The test library, loaded."""
+    return TestLibrary(test_library)
+
+
+@pytest.fixture(scope="session")
+def ort_library(test_library: Path) -> str:
+    """The library for ONNX Runtime: ONNXFUSE_LIBRARY, or the one built beside the test library."""
+    path = Path(os.environ.get("ONNXFUSE_LIBRARY") or test_library.with_name(f"libonnxfuse{test_library.suffix}"))
+    assert path.is_file(), f"{path} is missing: make build"
+    return str(path.resolve())
