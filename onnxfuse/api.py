@@ -14,7 +14,7 @@ import onnx
 from onnxfuse.check import feeds, sessions
 from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
-from onnxfuse.check.validate import ValidationReport, compare_models
+from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
 from onnxfuse.errors import CheckFailed, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.plan import PlanOptions, make_plan
 from onnxfuse.fusion.reserved import reserved_nodes
@@ -81,6 +81,7 @@ def optimize(
         if report is not None:
             _check_target(Path(report))
         given = _inputs(inputs)
+        feeds.verify(source.proto, shapes, given)
         if validate:
             _check_runtime(source.proto)
         options = {
@@ -142,6 +143,7 @@ def validate(
     first, second = _load(original, None), _load(fused, None)
     _check_interface(first, second)
     given = _inputs(inputs)
+    feeds.verify(first.proto, shapes, given)
     for source in (first, second):
         try:
             _check_runtime(source.proto)
@@ -177,8 +179,9 @@ def bench(
     for other in sources[1:]:
         _check_interface(sources[0], other)
     try:
-        return measure([_subject(source) for source in sources], _inputs(inputs), shapes, seed, threads, seconds,
-                       progress)
+        given = _inputs(inputs)
+        feeds.verify(sources[0].proto, shapes, given)
+        return measure([_subject(source) for source in sources], given, shapes, seed, threads, seconds, progress)
     except OnnxfuseError as error:
         raise _with_path(error, sources[0]) from error.__cause__
 
@@ -214,16 +217,17 @@ def _validate(
     original = _subject(source)
     candidate = Subject(fused, None, original.folder)
     if fused is source.proto:
-        if given or shapes:  # a misspelt name is an error here too
-            feeds.make(source.proto, seed, shapes, given=given)
         return None
     try:
         return compare_models(
             original, candidate, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
         )
     except sessions.RunRefused as error:
-        progress("checking the groups one by one")
-        return check_groups(original, candidate, error.message, seed=seed, rtol=rtol, atol=atol)
+        reason = f"the runtime cannot run the original ({error.message})"
+    except NoInputsFit as error:
+        reason = f"{error.message} (pass --inputs or --shape)"
+    progress("checking the groups one by one")
+    return check_groups(original, candidate, reason, seed=seed, rtol=rtol, atol=atol)
 
 
 def _load(model: Source, folder: str | os.PathLike[str] | None) -> Model:
@@ -295,7 +299,7 @@ def _check_runtime(proto: onnx.ModelProto) -> None:
     try:
         sessions.create(probe, optimize=False)
     except sessions.RunRefused as error:
-        newer = sessions.too_new(error.message)
+        newer = sessions.too_new(error)
         if newer is not None:
             raise newer from None
 

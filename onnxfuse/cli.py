@@ -52,9 +52,6 @@ class _Commands(click.Group):
             code = super().main(*args, **kwargs)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
-        except click.exceptions.NoArgsIsHelpError as error:
-            print(error.format_message())
-            return EXIT_USAGE
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "onnxfuse"
@@ -97,10 +94,17 @@ class _Commands(click.Group):
             traceback.print_exc(file=sys.stderr)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=_Commands, invoke_without_command=True, context_settings=_SETTINGS)
 @click.version_option(__version__, "--version", prog_name="onnxfuse", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Fuse elementwise graphs of ONNX models ahead of time, for ONNX Runtime."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        context.exit(EXIT_USAGE)
 
 
 # ---------------------------------------------------------------- shared options

@@ -163,7 +163,7 @@ def _open(subject: Subject, library: Any, threads: int) -> Any:
 
 
 def _refused(subject: Subject, error: sessions.RunRefused) -> OnnxfuseError:
-    newer = sessions.too_new(error.message)
+    newer = sessions.too_new(error)
     message = newer.message if newer is not None else f"the runtime does not load it: {error.message}"
     return SetupError(message, path=subject.path)
 

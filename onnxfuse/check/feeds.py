@@ -23,7 +23,7 @@ from onnxfuse.check.inputs import InputSpec, describe_inputs, is_integer, numpy_
 from onnxfuse.check.sizes import ATTEMPTS, Attempt, assign, bind
 from onnxfuse.errors import UsageError
 
-__all__ = ["candidates", "load_npz", "make", "parse_shapes"]
+__all__ = ["candidates", "load_npz", "make", "parse_shapes", "verify"]
 
 Feed = dict[str, Any]
 Shape = tuple[int, ...]
@@ -35,7 +35,7 @@ _IMAGE = frozenset(("image", "images", "img", "pixel", "pixels", "picture", "fra
 _POSITION = frozenset(("position", "positions", "pos"))
 _SIZE = frozenset(("size", "sizes", "shape", "shapes", "resolution"))
 _TOKEN = frozenset(("id", "ids", "token", "tokens", "word", "words", "input"))
-_TEXT = ("the quick brown fox", "lazy dog", "hello world", "", "42")
+_TEXT = ("7", "-4", "1e2", "0", "42")  # readable as numbers too: a model may cast them
 _MAX_BYTES = 1 << 30
 
 
@@ -52,6 +52,17 @@ def make(
     UsageError for names or shapes that the model does not have.
     """
     return next(candidates(model, seed, shapes, given=given))
+
+
+def verify(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, given: Mapping[str, Any] | None
+) -> None:
+    """UsageError if names, shapes or types of what a caller gives do not fit the inputs of the model."""
+    if shapes or given:
+        specs = describe_inputs(model)
+        known: dict[str, int] = {}
+        _check_shapes(specs, shapes or {}, known)
+        _check_given(specs, model, given or {}, known)
 
 
 def candidates(
@@ -230,6 +241,8 @@ def _floats(spec: InputSpec, rng: np.random.Generator, shape: Shape, context: _C
 def _integers(spec: InputSpec, rng: np.random.Generator, shape: Shape, context: _Context) -> NDArray[Any]:
     info: Any = np.iinfo(numpy_dtype(spec.elem).name)
     bound = spec.bound if spec.bound else (context.smallest if spec.bound == 0 else None)
+    if spec.shape_of:
+        return np.array([-1] + [1] * max(0, shape[0] - 1)) if spec.shape_of == "Reshape" else np.ones(shape)
     if spec.words & _RATE and len(shape) <= 1 and bound is None:
         rates = [c for c in spec.choices if c >= 8000]
         return np.full(shape, int(max(rates, default=16000)))

@@ -19,6 +19,7 @@ _PASS = frozenset(
     "CastLike Where Min Max Clip".split()
 )
 _SHIFTS = frozenset(("Add", "Sub", "Mul"))
+_SHAPED = frozenset(("Reshape", "Expand", "Tile"))
 _ROOTS = frozenset(("Log", "Sqrt"))
 _MAX_STEPS = 400
 
@@ -30,7 +31,8 @@ class InputSpec:
     `kind` is tensor, sequence, optional, optional_sequence, sparse or map; `elem` the element type
     (onnx.TensorProto number); `dims` None for unknown rank, symbols and "?k" (nameless) as text.
     `bound`: integers below it are safe as an index or token, None if nothing says so; `choices`: values that
-    the model compares it with; `positive`: it goes into a logarithm or root.
+    the model compares it with; `positive`: it goes into a logarithm or root; `shape_of`: the op whose result has
+    this input as its shape (Reshape, Expand, …).
     """
 
     name: str
@@ -40,6 +42,7 @@ class InputSpec:
     bound: int | None = None
     choices: tuple[float, ...] = ()
     positive: bool = False
+    shape_of: str = ""
 
     @property
     def words(self) -> frozenset[str]:
@@ -60,7 +63,8 @@ def describe_inputs(model: onnx.ModelProto) -> list[InputSpec]:
         spec = InputSpec(value.name, kind, elem, dims)
         if kind == "tensor":
             bound, choices, positive = _follow(value.name, uses, shapes)
-            spec = dataclasses.replace(spec, bound=bound, choices=choices, positive=positive)
+            shape_of = _shape_of(value.name, uses) if len(dims or ()) == 1 else ""
+            spec = dataclasses.replace(spec, bound=bound, choices=choices, positive=positive, shape_of=shape_of)
         specs.append(spec)
     return specs
 
@@ -127,6 +131,14 @@ def _follow(
                 seen.update(new)
                 pending += new
     return (min(bounds) if bounds else None), tuple(dict.fromkeys(choices)), positive
+
+
+def _shape_of(name: str, uses: Uses) -> str:
+    """The op that takes this input itself as the shape of its result."""
+    for node, slot in uses.of(name):
+        if (node.op_type in _SHAPED and slot == 1) or (node.op_type == "ConstantOfShape" and slot == 0):
+            return node.op_type
+    return ""
 
 
 def _is_shift(node: onnx.NodeProto, slot: int, uses: Uses) -> bool:

@@ -47,7 +47,7 @@ def check_groups(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> ValidationReport:
-    """Check every group of `fused` by itself; `reason` is why the original cannot run, and goes into the warning."""
+    """Check every group of `fused` by itself; `reason` says why not the whole models, and goes into the warning."""
     found = profile(original.model)
     tolerance = tolerance_for(found, rtol, atol)
     tensors = {t.name: t for t in fused.model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL}
@@ -68,10 +68,10 @@ def check_groups(
         if not done:
             unchecked.append(node.name or node.output[0])
     warnings = [
-        f"the runtime cannot run the original ({reason}): {len(nodes) - len(unchecked)} groups were checked one by one"
+        f"{reason}: {len(nodes) - len(unchecked)} of {len(nodes)} groups were checked one by one instead"
     ]
     if unchecked:
-        warnings.append(f"{len(unchecked)} groups could not be run at all, the first is {unchecked[0]!r}")
+        warnings.append(f"not checked, for they cannot be run alone: {len(unchecked)} groups, first {unchecked[0]!r}")
     runs = tuple(RunReport(mode, tuple(outputs)) for mode, outputs in results.items() if outputs)
     return ValidationReport("oracle", runs, tolerance, seed, warnings=tuple(warnings), first_group=first)
 

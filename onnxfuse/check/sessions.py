@@ -30,11 +30,12 @@ _BFLOAT16 = int(onnx.TensorProto.BFLOAT16)
 
 
 class RunRefused(Exception):
-    """The runtime did not create the session or did not run it; `message` is its reason in one line."""
+    """The runtime did not create or run a session; `message` is its reason in one short line, `text` all of it."""
 
-    def __init__(self, message: str) -> None:
-        self.message = message
-        super().__init__(message)
+    def __init__(self, error: Exception) -> None:
+        self.text = " ".join(str(error).split())
+        self.message = fused_library.one_line(self.text)
+        super().__init__(self.message)
 
 
 def load_runtime() -> ModuleType:
@@ -85,16 +86,16 @@ def create(
     except OnnxfuseError:
         raise
     except Exception as error:  # the runtime's exceptions have no common base but Exception
-        raise RunRefused(fused_library.one_line(str(error))) from error
+        raise RunRefused(error) from error
 
 
-def too_new(message: str) -> SetupError | None:
+def too_new(error: RunRefused) -> SetupError | None:
     """SetupError if a refusal says that the model is newer than the runtime, else None."""
     hint = "install a newer ONNX Runtime, or use --no-validate to write without checking"
-    match = re.search(r"Opset (\d+) is under development.*till opset (\d+)", message)
+    match = re.search(r"Opset (\d+) is under development.*till opset (\d+)", error.text)
     if match:
         return SetupError(f"opset {match[1]} is newer than this ONNX Runtime runs (up to {match[2]})", hint=hint)
-    match = re.search(r"[Uu]nsupported model IR version: (\d+), max supported IR version: (\d+)", message)
+    match = re.search(r"[Uu]nsupported model IR version: (\d+), max supported IR version: (\d+)", error.text)
     if match:
         return SetupError(f"IR version {match[1]} is newer than this ONNX Runtime reads (up to {match[2]})", hint=hint)
     return None
@@ -114,7 +115,7 @@ def run(session: Any, feed: Mapping[str, Any], outputs: Sequence[str] | None = N
             return _run_bfloat16(session, feed, names)
         return dict(zip(names, session.run(names, dict(feed)), strict=True))
     except Exception as error:
-        raise RunRefused(fused_library.one_line(str(error))) from error
+        raise RunRefused(error) from error
 
 
 def _run_bfloat16(session: Any, feed: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

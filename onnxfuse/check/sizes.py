@@ -33,8 +33,9 @@ class Attempt:
 
 
 ATTEMPTS: tuple[Attempt, ...] = (
+    Attempt(batch=2, sequence=19, side=128, samples=16000, other=259, rank=2),
+    Attempt(batch=1, sequence=19, side=128, samples=16000, other=259, rank=4),
     Attempt(batch=2, sequence=16, side=128, samples=16000, other=8, rank=2),
-    Attempt(batch=1, sequence=16, side=128, samples=16000, other=8, rank=4),
     Attempt(batch=2, sequence=64, side=224, samples=16000, other=64, rank=3),
     Attempt(batch=1, sequence=64, side=224, samples=512, other=32, rank=1),
     Attempt(batch=1, sequence=128, side=256, samples=4096, other=128, rank=2),
@@ -44,7 +45,8 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt(batch=1, sequence=256, side=416, samples=48000, other=256, rank=2),
     Attempt(batch=1, sequence=512, side=640, samples=65536, other=512, rank=2),
 )
-"""Cheap and general first; then a batch of one, larger pictures, short sounds, all sizes equal, all one."""
+"""Cheap and general first, odd so that kernels have tails; then a batch of one, even sizes, larger pictures, short
+sounds, all sizes equal, all one."""
 
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"batch|^bs?$|^n$", "batch"),
@@ -89,7 +91,9 @@ def assign(
     for spec in specs:
         for axis, dim in enumerate(spec.dims or ()):
             if isinstance(dim, str) and dim not in sizes and _is_plain(dim):
-                sizes[dim] = _size(_role(spec, axis, dim), attempt)
+                role = _role(spec, axis, dim)
+                alone = all(len(s.dims or ()) == 1 for s in specs if dim in (s.dims or ()))
+                sizes[dim] = _size("other" if role == "batch" and alone else role, attempt)
     result = {}
     for spec in specs:
         if spec.name in shapes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,11 +24,15 @@ from onnxfuse.check.subject import Subject
 from onnxfuse.errors import UsageError
 from onnxfuse.library import find_library
 
-__all__ = ["RunReport", "Subject", "ValidationReport", "compare_models"]
+__all__ = ["NoInputsFit", "RunReport", "Subject", "ValidationReport", "compare_models"]
 
 Say = Callable[[str], None]
 WITHOUT = "without the library"
 WITH = "with the library"
+
+
+class NoInputsFit(UsageError):
+    """None of the made-up inputs is one that the original runs on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +140,20 @@ def compare_models(
             modes.append((WITH, lib))
         else:
             warnings.append("the compiled library is not in this installation: checked without it only")
+    trial = _Trial(reference, names, found, tolerance, threads)
+    broken: RunReport | None = None
     for title, path in modes:
         say(f"running the fused model {title}")
-        runs.append(_run_fused(fused, title, path, reference, names, found, tolerance, threads))
+        run = trial.run(fused, title, path)
+        if not run.passed:
+            # is it the runtime's own optimizer that does it, to the original too?
+            broken = broken or trial.run(original, "optimized", None)
+            if not broken.passed:
+                run = trial.run(fused, title, path, optimize=False)
+        runs.append(run)
+    if broken is not None and not broken.passed:
+        what = broken.refused or broken.failures[0].text()
+        warnings.append(f"the runtime's own optimizations break the original ({what}): compared with them off")
     report = ValidationReport(
         "runtime", tuple(runs), tolerance, seed, {k: describe(v) for k, v in reference.feed.items()},
         dict(found.random), tuple(warnings), quantized=found.quantized,
@@ -166,20 +180,20 @@ def _run_original(
     shapes: Mapping[str, Sequence[int]] | None, seed: int, threads: int,
 ) -> _Reference:
     session = original.session(optimize=False, threads=threads)
-    tried, first = 0, ""
+    first = ""
     chosen: tuple[dict[str, Any], dict[str, Any]] | None = None
     for feed in feeds.candidates(original.model, seed, shapes, given=inputs):
         try:
             chosen = (feed, sessions.run(session, feed, names))
             break
         except sessions.RunRefused as error:
-            tried, first = tried + 1, first or error.message
+            first = first or error.message
     if chosen is None:
-        raise UsageError(
-            f"the runtime runs the model on none of {tried} made-up inputs: {first}" if not inputs and tried > 1
-            else f"the runtime does not run the model on these inputs: {first}",
-            path=original.path, hint="pass --inputs FILE.npz with real inputs, or --shape NAME:1,3,224,224",
-        )
+        hint = "pass --inputs FILE.npz with real inputs, or --shape NAME:1,3,224,224"
+        if inputs or shapes:
+            raise UsageError(f"the runtime does not run the model on these inputs: {first}", path=original.path,
+                             hint=hint)
+        raise NoInputsFit(f"the runtime runs the model on no made-up inputs: {first}", path=original.path, hint=hint)
     chosen = _prefer_finite(original, session, chosen, names, inputs, shapes, seed)
     moved = {}
     if found.quantized:
@@ -217,23 +231,29 @@ def _not_finite(outputs: Mapping[str, Any]) -> int:
     return count
 
 
-def _run_fused(
-    fused: Subject, title: str, library: Path | None, reference: _Reference, names: list[str], found: Profile,
-    tolerance: Tolerance, threads: int,
-) -> RunReport:
-    try:
-        session = fused.session(optimize=True, library=library, threads=threads)
-        outputs = sessions.run(session, reference.feed, names)
-    except sessions.RunRefused as error:
-        return RunReport(title, refused=error.message)
-    finally:
-        gc.collect()
-    results: list[Comparison] = []
-    for name in names:
-        want = reference.outputs[name]
-        rule = found.rules[name] if isinstance(want, np.ndarray) and want.dtype != object else None
-        results += compare(
-            name, outputs[name], want, tolerance, rule=rule, moved=reference.moved.get(name, 0.0),
-            free_shape=name in found.free_size,
-        )
-    return RunReport(title, tuple(results))
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """Everything that a run is measured with."""
+
+    reference: _Reference
+    names: list[str]
+    found: Profile
+    tolerance: Tolerance
+    threads: int
+
+    def run(self, subject: Subject, title: str, library: Path | None, *, optimize: bool = True) -> RunReport:
+        """One run on the feed of the reference, compared with its outputs."""
+        try:
+            session = subject.session(optimize=optimize, library=library, threads=self.threads)
+            outputs = sessions.run(session, self.reference.feed, self.names)
+        except sessions.RunRefused as error:
+            return RunReport(title, refused=error.message)
+        results: list[Comparison] = []
+        for name in self.names:
+            want = self.reference.outputs[name]
+            rule = self.found.rules[name] if isinstance(want, np.ndarray) and want.dtype != object else None
+            results += compare(
+                name, outputs[name], want, self.tolerance, rule=rule, moved=self.reference.moved.get(name, 0.0),
+                free_shape=name in self.found.free_size,
+            )
+        return RunReport(title, tuple(results))

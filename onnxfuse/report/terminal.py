@@ -75,7 +75,9 @@ def _show_check(console: Console, check: ValidationReport, *, verbose: bool) -> 
             f"check: passed {modes}; largest error {check.largest_error:.1e} of the largest value "
             f"(allowed {check.tolerance.rtol:.0e}{', more where quantized' if check.quantized else ''})"
         )
-    elif not check.passed:
+    elif check.passed:
+        console.print("check: nothing could be run")
+    else:
         console.print(f"check: FAILED: {escape(check.failure())}")
     for name, op in check.skipped.items():
         console.print(f"not compared: output {escape(repr(name))} depends on {op}")

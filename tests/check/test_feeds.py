@@ -98,7 +98,8 @@ def test_an_index_used_inside_a_branch_counts() -> None:
 
 
 def test_masks_are_ones_and_some_zeros() -> None:
-    model = parse("g (int64[B, S] attention_mask, bool[B, S] padMask) => (int64[B, S] y) { y = Identity(attention_mask) }")
+    model = parse("g (int64[B, S] attention_mask, bool[B, S] padMask) => (int64[B, S] y) "
+                  "{ y = Identity(attention_mask) }")
     feed = first(model)
     for name in ("attention_mask", "padMask"):
         assert set(np.unique(feed[name]).tolist()) == {0, 1}
@@ -117,6 +118,12 @@ def test_lengths_are_the_sequence_and_positions_count_up() -> None:
 def test_a_scalar_that_is_compared_takes_the_value() -> None:
     model = parse("g (int64 sr) => (bool y) <int64 k = {8000}> { y = Equal(sr, k) }")
     assert first(model)["sr"] == 8000
+
+
+def test_shapes_as_inputs_are_such_that_they_run() -> None:
+    model = parse("g (float[N] x, int64[3] s, int64[2] e) => (float[A, B, C] y, float[D, E] z) "
+                  "{ y = Reshape(x, s)  f = Constant<value = float {1.0}>()  z = Expand(f, e) }")
+    assert runs(model)["s"].tolist() == [-1, 1, 1]
 
 
 def test_pictures_of_bytes_use_the_full_range() -> None:
@@ -159,7 +166,8 @@ def test_every_type_gets_its_dtype(kind: str) -> None:
 
 def test_sequences_and_optionals_run() -> None:
     model = parse("g (seq(float[N]) s, optional(float[2]) o) => (float y, bool h) "
-                  "<int64 zero = {0}> { e = SequenceAt(s, zero)  y = ReduceSum<keepdims = 0>(e)  h = OptionalHasElement(o) }")
+                  "<int64 zero = {0}> "
+                  "{ e = SequenceAt(s, zero)  y = ReduceSum<keepdims = 0>(e)  h = OptionalHasElement(o) }")
     feed = runs(model)
     assert len(feed["s"]) == 2
     assert feed["o"].shape == (2,)

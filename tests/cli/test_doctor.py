@@ -1,0 +1,71 @@
+"""What `doctor` finds, and what it advises."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from onnxfuse.cli import cli
+from onnxfuse.library import find_library
+from onnxfuse.report import doctor
+
+
+def found(what: str) -> doctor.Finding:
+    return next(finding for finding in doctor.examine() if finding.what == what)
+
+
+def test_the_table_names_versions_processor_and_providers() -> None:
+    findings = {finding.what: finding.found for finding in doctor.examine()}
+    assert list(findings)[:5] == ["onnxfuse", "Python", "onnx", "processor", "kernels"]
+    assert "CPU" in findings["providers"]
+    assert findings["ONNX Runtime"].startswith("onnxruntime")
+
+
+def test_two_runtimes_at_once_are_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package in ("onnxruntime", "onnxruntime-gpu"):
+            return "1.31.1"
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    finding = found("ONNX Runtime")
+    assert not finding.ok
+    assert "overwrite each other" in finding.found
+    assert "pip uninstall onnxruntime onnxruntime-gpu" in finding.advice
+
+
+def test_a_library_that_does_not_load_is_told_and_is_4(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "libonnxfuse.so"
+    broken.write_bytes(b"this is no library")
+    monkeypatch.setenv("ONNXFUSE_LIBRARY", str(broken))
+    finding = found("library loads")
+    assert not finding.ok
+    assert str(broken) in finding.advice
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 4
+    assert "to do: library loads" in result.output
+
+
+def test_a_library_that_is_missing_is_4(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ONNXFUSE_LIBRARY", str(tmp_path / "none.so"))
+    assert not found("library").ok
+    assert CliRunner().invoke(cli, ["doctor"]).exit_code == 4
+
+
+def test_a_wrong_instruction_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXFUSE_ISA", "mmx")
+    assert not found("kernels").ok
+    monkeypatch.setenv("ONNXFUSE_ISA", "avx2")
+    assert found("kernels").ok
+
+
+@pytest.mark.skipif(find_library() is None, reason="the library is not built")
+def test_the_library_of_the_package_loads_and_computes() -> None:
+    assert found("library loads").ok, found("library loads")
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 0, result.output
+    assert os.path.basename(str(find_library())) in result.output

@@ -1,0 +1,74 @@
+"""The JSON record: every field that docs/report.md promises, the same bytes each time."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import parser
+
+from onnxfuse import api
+from onnxfuse.report import schema
+
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 4] x, bool c) => (float[N, 4] y, float[N, 4] z) <float k = {2.0}> {
+        [mul] a = Mul(x, k)  [add] b = Add(a, x)  [soft] s = Softmax(b)  [neg] y = Neg(s)
+        [choose] z = If(c) <then_branch = t () => (float[N, 4] u) { [m2] m = Mul(x, x)  [s2] u = Sub(m, x) },
+                            else_branch = e () => (float[N, 4] v) { [i2] v = Identity(x) }> }"""
+
+
+@pytest.fixture
+def record() -> dict[str, Any]:
+    return schema.to_dict(api.optimize(parser.parse_model(MODEL)).report)
+
+
+def paths(value: Any, prefix: str = "") -> set[str]:
+    """Every key as a dotted path; what stands in lists under `[]`. Keys that are names of a model are left out."""
+    if isinstance(value, list):
+        return set().union(*(paths(item, f"{prefix}[]") for item in value)) if value else set()
+    if not isinstance(value, dict) or prefix in ("options.shapes", "validation.inputs", "left_counts"):
+        return set()
+    found = set()
+    for key, item in value.items():
+        path = f"{prefix}.{key}" if prefix else key
+        found |= {path} | paths(item, path)
+    return found
+
+
+def test_every_field_is_documented_and_every_documented_field_is_there(record: dict[str, Any], root: Path) -> None:
+    text = (root / "docs" / "report.md").read_text(encoding="utf-8")
+    section = text.split("## optimize")[1].split("\n## ")[0]
+    documented = set(re.findall(r"^\| `([^`]+)` \|", section, re.M))
+    assert paths(record) == documented
+
+
+def test_the_record_of_a_run(record: dict[str, Any]) -> None:
+    assert record["schema"] == 1
+    assert record["nodes"] == {"before": 8, "after": 6, "fused": 4}
+    assert [(g["graph"], g["ops"], g["source"]) for g in record["groups"]] == [
+        ("", ["Mul", "Add"], ["mul", "add"]), ("z.then_branch", ["Mul", "Sub"], ["m2", "s2"])
+    ]
+    assert [(node["node"], node["code"]) for node in record["left"]] == [("neg", "single"), ("i2", "single")]
+    assert record["left_counts"] == {"single": 2}
+    assert record["validation"]["passed"] is True
+    assert {output["name"] for output in record["validation"]["runs"][0]["outputs"]} == {"y", "z"}
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    source = tmp_path / "in.onnx"
+    onnx.save(parser.parse_model(MODEL), source)
+    texts = []
+    for name in ("a.json", "b.json"):
+        api.optimize(source, dry_run=True, report=tmp_path / name)
+        texts.append((tmp_path / name).read_bytes())
+    assert texts[0] == texts[1]
+    assert json.loads(texts[0])["schema"] == 1
+
+
+def test_nan_and_infinity_are_text() -> None:
+    data = json.loads(schema.to_json({"a": float("nan"), "b": [float("inf"), 1.5], "c": {"d": -float("inf")}}))
+    assert data == {"a": "nan", "b": ["inf", 1.5], "c": {"d": "-inf"}}
