@@ -44,6 +44,9 @@ _QUANTIZE = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _FOLDS = frozenset({"Conv", "FusedConv", "ConvTranspose"})
 _FOLDED = frozenset({"Add", "Sub", "Mul", "Div", "BatchNormalization"})
 
+_QUANTIZED = Reason("quantized-operator", "ONNX Runtime runs the operator beside it on the quantized values")
+_PAIRED = Reason("quantized-operator", "the other half of the pair stands beside an operator that runs on integers")
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -206,24 +209,42 @@ class _Finder:
     # -------------------------------------------------------------------------------- quantized operators
 
     def _quantized(self) -> None:
-        """Quantize and Dequantize beside an op that the runtime runs on integers; QLinear nodes carry new names, so
-        this goes by rule: beside anything that is not elementwise, and beside what the trace found inside a QLinear
-        node; a Relu or Clip between such an op and its QuantizeLinear goes with it."""
-        reason = Reason("quantized-operator", "ONNX Runtime runs the operator beside it on the quantized values")
+        """Quantize and Dequantize beside an op that the runtime runs on integers.
+
+        QLinear nodes carry new names, so this goes by rule: beside anything that is not elementwise, and beside what
+        the trace found inside a QLinear node; a Relu or Clip between such an op and its QuantizeLinear goes with it;
+        and a pair of Quantize and Dequantize stays together: the runtime changes the type of whole pairs (int8 to
+        uint8), and an operator between an int8 and a uint8 pair does not become a QLinear node."""
         absorbed = {i for i, r in self.found.items() if "QLinear" in r.text}
         for index, node in enumerate(self.nodes):
             if node.op_type == "DequantizeLinear":
                 if any(self._anchors(i) or i in absorbed for i in self._readers(node)):
-                    self._reserve(index, reason)
+                    self._reserve(index, _QUANTIZED)
             elif node.op_type == "QuantizeLinear":
                 maker = self.view.producer.get(node.input[0])
                 if maker is not None and self._clamps(maker):
                     before = self.view.producer.get(self.nodes[maker].input[0])
                     if before is not None and self._anchors(before) and self._readers(self.nodes[maker]) == [index]:
-                        self._reserve(maker, reason)
+                        self._reserve(maker, _QUANTIZED)
                         maker = before
                 if maker is not None and (self._anchors(maker) or maker in absorbed):
-                    self._reserve(index, reason)
+                    self._reserve(index, _QUANTIZED)
+        pairs = self._pairs()
+        for first, second in pairs:
+            if second in self.found:
+                self._reserve(first, _PAIRED)
+        for first, second in pairs:
+            if first in self.found:
+                self._reserve(second, _PAIRED)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Each QuantizeLinear with each DequantizeLinear that reads it."""
+        found = []
+        for index, node in enumerate(self.nodes):
+            maker = self.view.producer.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+            if maker is not None and self.nodes[maker].op_type == "QuantizeLinear":
+                found.append((maker, index))
+        return found
 
     def _readers(self, node: NodeProto) -> list[int]:
         return self.view.readers.get(node.output[0], [])

@@ -203,11 +203,13 @@ def test_quantized_convolution_and_its_clamp() -> None:
     g.add("Relu", "conv", "relu")
     g.add("QuantizeLinear", "relu s z", "yq")
     g.add("DequantizeLinear", "yq s z", "yf")
-    g.add("Exp", "yf", "out")
-    found = codes(reserved_nodes(g.model({"x": [1, 8, 6, 6]}, ["out"])))
-    assert {n for n, code in found.items() if code == "quantized-operator"} >= {"xf", "wf", "yq"}
+    g.add("Add", "yf x", "sum")
+    g.add("Exp", "sum", "exp")
+    g.add("QuantizeLinear", "exp s z", "out")
+    found = codes(reserved_nodes(g.model({"x": [1, 8, 6, 6]}, ["exp"])))
+    assert {n for n, code in found.items() if code == "quantized-operator"} == {"xq", "xf", "wf", "yq", "yf"}
     assert "relu" in found
-    assert not {"xq", "yf", "out"} & set(found)
+    assert not {"sum", "exp", "out"} & set(found)
 
 
 def test_half_precision_models_are_seen_as_float32(tmp_path: Path) -> None:
