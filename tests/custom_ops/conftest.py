@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.custom_ops.library import TestLibrary
+from tests.custom_ops.library import ISAS, TestLibrary
+from tests.custom_ops.machine import MachineLibrary
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,18 @@ def ort_library(test_library: Path) -> str:
     path = Path(os.environ.get("ONNXFUSE_LIBRARY") or test_library.with_name(f"libonnxfuse{test_library.suffix}"))
     assert path.is_file(), f"{path} is missing: make build"
     return str(path.resolve())
+
+
+@pytest.fixture(scope="session")
+def machine(test_library: Path) -> MachineLibrary:
+    """The machine alone."""
+    return MachineLibrary(test_library)
+
+
+@pytest.fixture(params=[name for name in ISAS if name != "best"])
+def isa(request: pytest.FixtureRequest, machine: MachineLibrary) -> str:
+    """Every instruction set; those that this processor lacks are skipped."""
+    name = str(request.param)
+    if not machine.has(name):
+        pytest.skip(f"this processor has no {name}")
+    return name

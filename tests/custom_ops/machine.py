@@ -41,7 +41,7 @@ class MachineLibrary:
     def tile(self, text: str, isa: str) -> int:
         """Elements of a tile of this program."""
         program = Program.parse(text)
-        return self._call(program, text, [NUMPY[i.dtype].type() for i in program.inputs], isa, 0)[1]
+        return self._call(program, text, [np.zeros((), NUMPY[i.dtype]) for i in program.inputs], isa, 0)[1]
 
     def run(
         self,
@@ -81,11 +81,10 @@ class MachineLibrary:
         in_types = list(in_storage) or [i.dtype for i in program.inputs]
         out_types = list(out_storage) or [program.dtype_of(o) for o in program.outputs]
         memory = [_Memory.of(np.asarray(a), t, offset) for a, t in zip(inputs, in_types, strict=True)]
-        places = [
-            memory[in_place[k]] if in_place and k in in_place else _Memory(n, t, offset) for k, t in enumerate(out_types)
-        ]
-        constants = [int(m.array.view(_UNSIGNED[BYTES[t]])[0]) for m, t, i in zip(memory, in_types, program.inputs,
-                     strict=True) if i.name.startswith("c")] if scalars else None  # fmt: skip
+        shared = in_place or {}
+        places = [memory[shared[k]] if k in shared else _Memory(n, t, offset) for k, t in enumerate(out_types)]
+        bits = [int(m.array.view(_UNSIGNED[BYTES[t]])[0])
+                for m, t, i in zip(memory, in_types, program.inputs, strict=True) if i.name[0] == "c"]  # fmt: skip
         message = ctypes.create_string_buffer(_MESSAGE)
         data = text.encode()
         steps = [int(np.ndim(a) > 0) for a in inputs]
@@ -93,7 +92,7 @@ class MachineLibrary:
             data, ctypes.c_size_t(len(data)), ISAS[isa],
             (ctypes.c_int * len(in_types))(*[DTYPES.index(t) for t in in_types]),
             (ctypes.c_int * len(out_types))(*[DTYPES.index(t) for t in out_types]),
-            (ctypes.c_uint64 * max(len(constants), 1))(*constants) if constants is not None else None,
+            (ctypes.c_uint64 * max(len(bits), 1))(*bits) if scalars else None,
             (ctypes.c_void_p * len(memory))(*[m.address for m in memory]),
             (ctypes.c_uint8 * len(steps))(*steps),
             (ctypes.c_void_p * len(places))(*[p.address for p in places]),
@@ -136,7 +135,7 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 def _equal(a: Array, b: Array) -> Array:
-    assert a.dtype == b.dtype and a.shape == b.shape, f"{a.dtype}{a.shape} and {b.dtype}{b.shape}"
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
     bits = _UNSIGNED[a.dtype.itemsize]
     equal = np.asarray(a.view(bits) == b.view(bits))
     if a.dtype.kind in "fV":

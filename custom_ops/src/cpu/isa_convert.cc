@@ -1,7 +1,7 @@
 // Stages of the cast instruction: from lanes to lanes, then into the range of a small type.
 //
 // Float to integer out of range: i32 and i64 get the lowest number (as x86 does), i8, i16, u8 and u16 the low bits of
-// the i32 result, u32 those of the i64 result; u64 wraps below zero.
+// the i32 result, u32 those of the i64 result; u64 wraps below zero and is 2^63 for NaN and from 2^64 on.
 #include "stages.h"
 
 namespace onnxfuse {
@@ -60,6 +60,10 @@ ONNXFUSE_INLINE I32 trunc_i32(F64 lo, F64 hi) {
 #endif
 }
 
+ONNXFUSE_INLINE U64 to_u64(F64 v) {
+  return select((I64)(v >= splat<F64>(0x1p64)), splat<U64>(std::uint64_t{1} << 63), trunc_u64(v));
+}
+
 // Integers of 64 bits as doubles that round to f16 or bf16 as they would: beyond 2^53 the low 11 bits become one sticky
 // bit, so that the conversion is exact.
 ONNXFUSE_INLINE I64 sticky(I64 v) {
@@ -93,14 +97,14 @@ ONNXFUSE_CONVERT_DOWN(U64ToF32, U64, to_f32(lo, hi))
 
 ONNXFUSE_CONVERT_UP(F32ToF64, F32, ONNXFUSE_SAME)
 ONNXFUSE_CONVERT_UP(F32ToI64, F32, trunc_i64)
-ONNXFUSE_CONVERT_UP(F32ToU64, F32, trunc_u64)
+ONNXFUSE_CONVERT_UP(F32ToU64, F32, to_u64)
 ONNXFUSE_CONVERT_UP(I32ToF64, I32, to_f64)
 ONNXFUSE_CONVERT_UP(I32ToI64, I32, ONNXFUSE_SAME)
 ONNXFUSE_CONVERT_UP(U32ToF64, U32, to_f64)
 ONNXFUSE_CONVERT_UP(U32ToU64, U32, ONNXFUSE_SAME)
 
 ONNXFUSE_CONVERT(F64ToI64, F64, trunc_i64(v))
-ONNXFUSE_CONVERT(F64ToU64, F64, trunc_u64(v))
+ONNXFUSE_CONVERT(F64ToU64, F64, to_u64(v))
 ONNXFUSE_CONVERT(I64ToF64, I64, to_f64(v))
 ONNXFUSE_CONVERT(U64ToF64, U64, to_f64(v))
 
