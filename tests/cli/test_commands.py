@@ -234,10 +234,9 @@ def test_without_a_runtime_commands_end_with_4_and_the_hint(
 
 
 def run(*args: str | os.PathLike[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "onnxfuse", *(os.fspath(arg) for arg in args)], capture_output=True, text=True, timeout=120,
-        env={**os.environ, **environment}, check=False,
-    )
+    command = [sys.executable, "-m", "onnxfuse", *(os.fspath(arg) for arg in args)]
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables, check=False)
 
 
 def test_the_module_runs_and_keeps_streams_apart(chain: Path, tmp_path: Path) -> None:
