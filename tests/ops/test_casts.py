@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.program.dtypes import NUMPY
-from tests.ops.harness import BF16, Case, assert_same, values
-
-NUMBER = {word: helper.np_dtype_to_tensor_dtype(dtype) for word, dtype in NUMPY.items()}
+from tests.ops.harness import BF16, NUMBER, Case, assert_same, values
 
 
 def in_range(source: str, target: str) -> np.ndarray:
