@@ -58,6 +58,7 @@ def optimize(
     report: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     folder: str | os.PathLike[str] | None = None,
+    verify: bool = False,
     progress: Progress = lambda text: None,
 ) -> Result:
     """Fuse, validate and write a model; nothing is written unless all of it succeeded.
@@ -66,7 +67,8 @@ def optimize(
     `model` itself; without it, or with `dry_run`, nothing is written. `targets` are "cpu" and "cuda". `inputs`
     (arrays by name, or an .npz file) and `shapes` replace made-up ones in validation; `rtol` and `atol` its
     defaults. `half_math` is "float32" or "strict". `max_fusions` stops after so many groups. `report` is a JSON
-    file, written also when the check fails. `progress` is called with the name of each step.
+    file, written also when the check fails. `verify` checks the finished plan for errors of our own. `progress` is
+    called with the name of each step.
 
     Raises ModelError (the input), UsageError (an argument), CheckFailed (outputs differ), SetupError (no runtime, one
     that is too old, or the output cannot be written).
@@ -89,7 +91,7 @@ def optimize(
             "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
             "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
         }
-        fused, record = _fuse(source, "optimize", options, progress)
+        fused, record = _fuse(source, "optimize", options, verify, progress)
         if validate:
             check = _validate(source, fused, record, given, shapes, seed, rtol, atol, progress)
             record = dataclasses.replace(record, validation=check)
@@ -111,7 +113,7 @@ def optimize(
 
 def explain(
     model: Source, *, half_math: str = "float32", targets: Sequence[str] = ("cpu",), max_fusions: int | None = None,
-    folder: str | os.PathLike[str] | None = None, progress: Progress = lambda text: None,
+    folder: str | os.PathLike[str] | None = None, verify: bool = False, progress: Progress = lambda text: None,
 ) -> Report:
     """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
     _check_options(targets, half_math, None, None, max_fusions)
@@ -119,7 +121,7 @@ def explain(
     source = _load(model, folder)
     options = {"targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions}
     try:
-        return _fuse(source, "explain", options, progress)[1]
+        return _fuse(source, "explain", options, verify, progress)[1]
     except OnnxfuseError as error:
         raise _with_path(error, source) from error.__cause__
 
@@ -190,14 +192,14 @@ def bench(
 
 
 def _fuse(
-    source: Model, command: str, options: dict[str, Any], progress: Progress
+    source: Model, command: str, options: dict[str, Any], verify: bool, progress: Progress
 ) -> tuple[onnx.ModelProto, Report]:
     progress("asking the runtime what it does better")
     reserved = reserved_nodes(source)
     progress("planning")
     plan = make_plan(
         source,
-        PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"]),
+        PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"], verify=verify),
         reserved,
     )
     progress("rewriting")

@@ -116,8 +116,14 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
         command.debug = True
 
 
+def _is_debug() -> bool:
+    command = click.get_current_context().find_root().command
+    return isinstance(command, _Commands) and command.debug
+
+
 _debug = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_set_debug, is_eager=True, help="Show tracebacks of errors."
+    "--debug", is_flag=True, expose_value=False, callback=_set_debug, is_eager=True,
+    help="Show tracebacks of errors, and verify the plan.",
 )
 _inputs = click.option("--inputs", metavar="F.npz", help="Arrays by input name instead of made-up ones.")
 _shapes = click.option(
@@ -200,7 +206,7 @@ def optimize(
         result = api.optimize(
             model, out, targets=_split(targets), validate=validate, inputs=inputs, shapes=parse_shapes(shapes),
             rtol=rtol, atol=atol, seed=seed, half_math=half_math, max_fusions=max_fusions, report=report,
-            dry_run=dry_run, progress=step,
+            dry_run=dry_run, verify=_is_debug(), progress=step,
         )
     if not quiet:
         terminal.show_summary(_console(), result.report, verbose=verbose)
@@ -259,7 +265,8 @@ def explain(
 
     with _steps(4, False) as step:
         record = api.explain(
-            model, half_math=half_math, targets=_split(targets), max_fusions=max_fusions, progress=step
+            model, half_math=half_math, targets=_split(targets), max_fusions=max_fusions, verify=_is_debug(),
+            progress=step,
         )
     if report is not None:
         api.write_text(report, schema.to_json(schema.to_dict(record)))

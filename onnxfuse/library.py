@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.errors import OnnxfuseError, SetupError, UsageError
+from onnxfuse.errors import SetupError, UsageError
 
 __all__ = ["DEFAULT_NAMES", "DOMAIN", "find_library", "highest_names", "library_path", "register"]
 
@@ -22,9 +22,9 @@ DOMAIN = "onnxfuse"
 DEFAULT_NAMES = 32
 """Names of each family that the library registers unless the session asks for more."""
 
+_MARK = "onnxfuse.registered"
 _FILE_NAMES = ("libonnxfuse.so", "libonnxfuse.dylib", "onnxfuse.dll")
 _NAME = re.compile(r"(Fused[A-Za-z]+?)(\d+)")
-_MODEL_ATTRIBUTES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def find_library() -> Path | None:
@@ -116,6 +116,11 @@ def register(
         for family, number in highest_names(_load(model)).items():
             highest[family] = max(highest.get(family, 0), number)
     path = library_path() if library is None else os.fspath(library)
+    if _is_registered(session_options):
+        raise SetupError(
+            "the library is already registered on these session options", path=path,
+            hint="register it once for each SessionOptions object",
+        )
     more = [f"{family}:{number}" for family, number in sorted(highest.items()) if number > DEFAULT_NAMES]
     if more:
         session_options.add_session_config_entry("onnxfuse.names", ",".join(more))
@@ -124,23 +129,19 @@ def register(
     try:
         session_options.register_custom_ops_library(path)
     except Exception as error:
-        raise refused(path, error) from error
+        raise SetupError(
+            f"the runtime does not load the library: {one_line(str(error))}", path=path,
+            hint="run `onnxfuse doctor` to see what does not fit",
+        ) from error
+    session_options.add_session_config_entry(_MARK, "1")
 
 
-def refused(path: str, error: Exception) -> OnnxfuseError:
-    """What the runtime said when it did not take the library, as one clear line."""
-    text = str(error)
-    if "already" in text and "omain" in text:
-        return SetupError(
-            "the library is already registered on these session options",
-            path=path,
-            hint="register it once for each SessionOptions object",
-        )
-    return SetupError(
-        f"the runtime does not load the library: {one_line(text)}",
-        path=path,
-        hint="run `onnxfuse doctor` to see what does not fit",
-    )
+def _is_registered(session_options: Any) -> bool:
+    """Whether `register` was called on these options: the runtime itself notices only when it makes a session."""
+    try:
+        return bool(session_options.get_session_config_entry(_MARK) == "1")
+    except Exception:  # the runtime's way to say that there is no such entry
+        return False
 
 
 def one_line(text: str, limit: int = 300) -> str:

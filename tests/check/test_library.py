@@ -1,0 +1,109 @@
+"""Finding the compiled library and registering it on session options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import parser
+
+import onnxfuse
+from onnxfuse.errors import SetupError, UsageError
+from onnxfuse.library import highest_names, one_line
+
+
+class Options:
+    """Stands in for onnxruntime.SessionOptions."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.entries: dict[str, str] = {}
+        self.libraries: list[str] = []
+        self.problem = problem
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        self.entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        return self.entries[key]
+
+    def register_custom_ops_library(self, path: str) -> None:
+        if self.problem:
+            raise RuntimeError(self.problem)
+        self.libraries.append(path)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = tmp_path / "libonnxfuse.so"
+    path.write_bytes(b"x")
+    monkeypatch.setenv("ONNXFUSE_LIBRARY", str(path))
+    return str(path.resolve())
+
+
+def model(*numbers: int) -> onnx.ModelProto:
+    nodes = "".join(f"y{n} = onnxfuse.FusedElementwise{n}(k, x) " for n in numbers)
+    return parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17, "onnxfuse" : 1]>
+        g (float[N] x, bool c) => (float[N] y) <uint8[1] k = {{0}}> {{ {nodes}
+        y = If(c) <then_branch = t () => (float[N] u) {{ u = onnxfuse.FusedElementwise40(k, x) }},
+                   else_branch = e () => (float[N] v) {{ v = onnxfuse.FusedDevice3(k, x) }}> }}""")
+
+
+def test_registers_the_library_once(library: str) -> None:
+    options = Options()
+    onnxfuse.register(options)
+    assert options.libraries == [library]
+    assert "onnxfuse.names" not in options.entries
+    with pytest.raises(SetupError, match="already registered on these session options") as error:
+        onnxfuse.register(options)
+    assert "once" in (error.value.hint or "")
+    assert options.libraries == [library]
+
+
+def test_asks_for_as_many_names_as_the_models_need(library: str, tmp_path: Path) -> None:
+    assert highest_names(model(1, 2)) == {"FusedDevice": 3, "FusedElementwise": 40}
+    options = Options()
+    onnx.save(model(1, 77), tmp_path / "m.onnx")
+    onnxfuse.register(options, model(1), tmp_path / "m.onnx", model(2).SerializeToString(), device="cuda")
+    assert options.entries["onnxfuse.names"] == "FusedElementwise:77"
+    assert options.entries["onnxfuse.device"] == "cuda"
+
+
+def test_what_cannot_be_registered(library: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown device 'tpu'"):
+        onnxfuse.register(Options(), device="tpu")
+    with pytest.raises(UsageError, match="cannot be read as a model"):
+        onnxfuse.register(Options(), tmp_path / "none.onnx")
+    with pytest.raises(SetupError, match="does not load the library: no symbol") as error:
+        onnxfuse.register(Options("[ONNXRuntimeError] : 1 : FAIL : no symbol"))
+    assert "doctor" in (error.value.hint or "")
+
+
+def test_a_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ONNXFUSE_LIBRARY", str(tmp_path / "none.so"))
+    with pytest.raises(SetupError, match=r"none\.so") as error:
+        onnxfuse.library_path()
+    assert "ONNXFUSE_LIBRARY" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("[ONNXRuntimeError] : 1 : FAIL : went\n wrong", "went wrong"),
+        ("/src/core/a.cc:12 void ns::F(const std::map<int, T>&, bool) const It (really) fails", "It (really) fails"),
+        ("x" * 400, "x" * 299 + "…"),
+    ],
+)
+def test_messages_of_the_runtime_become_one_line(said: str, line: str) -> None:
+    assert one_line(said) == line
+
+
+def test_real_options_refuse_a_second_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    options: Any = onnxruntime.SessionOptions()
+    options.add_session_config_entry("onnxfuse.registered", "1")
+    monkeypatch.setattr("onnxfuse.library.library_path", lambda: "anything")
+    with pytest.raises(SetupError, match="already registered"):
+        onnxfuse.register(options)

@@ -1,0 +1,71 @@
+"""The timing module: who is called how often, and the arithmetic of ratios. No times are judged here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from onnxfuse.check import sessions
+from onnxfuse.check.subject import Subject
+from onnxfuse.errors import UsageError
+from onnxfuse.timing import bind, interleave, measure, ratio
+
+
+def test_ratios_are_taken_pair_by_pair() -> None:
+    found = ratio([2.0, 40.0, 6.0], [1.0, 10.0, 2.0])
+    assert found.median == 3.0
+    assert found.low == pytest.approx(2.2)
+    assert found.high == pytest.approx(3.8)
+    assert found.text() == "3.00 (2.20-3.80)"
+
+
+def test_calls_take_turns_in_an_order_that_turns_around() -> None:
+    log: list[str] = []
+
+    def call(name: str) -> Callable[[], None]:
+        def run() -> None:
+            log.append(name)
+            time.sleep(3e-4)  # longer than what is repeated within a round
+
+        return run
+
+    times = interleave([call("a"), call("b"), call("c")], 0.0, warm_up=0.0)
+    assert [len(own) for own in times] == [5, 5, 5]
+    assert "".join(log[-15:]) == "abccbaabccbaabc"
+
+
+def test_short_calls_are_repeated_within_a_round() -> None:
+    count = 0
+
+    def run() -> None:
+        nonlocal count
+        count += 1
+
+    times = interleave([run], 0.0, warm_up=0.0)
+    assert len(times[0]) == 5
+    assert count > 100
+
+
+ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Add(x, x) }'
+WORDS = '<ir_version: 8, opset_import: ["" : 17]> g (string[N] x) => (string[N] y) { y = Identity(x) }'
+
+
+def test_a_bound_call_runs_the_session() -> None:
+    session = sessions.create(parser.parse_model(ADD), optimize=True)
+    bind(session, {"x": np.ones(3, np.float32)})()
+    words = sessions.create(parser.parse_model(WORDS), optimize=True)
+    assert bind(words, {"x": np.array(["a"], object)})()["y"].tolist() == ["a"]  # type: ignore[index]
+
+
+def test_measure_gives_a_row_for_each_model_and_number_of_threads() -> None:
+    subject = Subject.of(parser.parse_model(ADD))
+    report = measure([subject, subject], None, {"x": (5,)}, 0, [1, 2], 0.01)
+    assert [row.threads for row in report.rows] == [1, 1, 2, 2]
+    assert sorted(report.noise) == [1, 2]
+    assert dict(report.inputs) == {"x": "float32[5]"}
+    with pytest.raises(UsageError, match="at least 1"):
+        measure([subject], None, None, 0, [0], 0.01)
