@@ -11,10 +11,13 @@ RUNTIME ?= $(shell case "$$(uname -sm)" in ("Linux x86_64"|MINGW*x86_64|MSYS*x86
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
+# One build folder for everything, so that a change compiles what it touches and nothing else.
+BUILD   := build/test
+ONCE    := --quiet --no-build-isolation --config-settings=build-dir=$(BUILD)
 SOURCES := $(shell find custom_ops -type f 2>/dev/null) onnxfuse/program/instructions.py
 TOOLS   := $(VENV)/.tools
 LIBRARY := $(VENV)/.library
-TESTLIB := build/test/.built
+TESTLIB := $(BUILD)/.built
 SANLIB  := build/sanitize/.built
 
 .DEFAULT_GOAL := help
@@ -34,17 +37,15 @@ $(TOOLS): | $(BIN)/python
 	@$(PIP) install --quiet "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
 	@touch $@
 
-# Everything else, as pyproject.toml says. The library is compiled in build/, where a later change compiles only
-# what it touches.
+# Everything else, as pyproject.toml says, and the library.
 $(LIBRARY): $(TOOLS) pyproject.toml $(SOURCES)
 	@echo "installing what the project needs (runtime: $(RUNTIME)) and building the library"
-	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install --quiet --no-build-isolation --editable ".[$(RUNTIME),dev]"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install $(ONCE) --editable ".[$(RUNTIME),dev]"
 	@touch $@
 
-$(TESTLIB): $(TOOLS) $(SOURCES)
-	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/test -G Ninja -DCMAKE_BUILD_TYPE=Release \
-		-DONNXFUSE_TESTS=ON $(CMAKE_ARGS) > build/test.log 2>&1 || { cat build/test.log >&2; exit 1; }
-	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/test
+$(TESTLIB): $(LIBRARY)
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B $(BUILD) -DONNXFUSE_TESTS=ON > /dev/null
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)
 	@touch $@
 
 $(SANLIB): $(TOOLS) $(SOURCES)
@@ -75,8 +76,8 @@ lint: $(LIBRARY) ## ruff and mypy
 fix: $(LIBRARY) ## let ruff repair what it can
 	@$(BIN)/ruff check --fix .
 
-wheel: $(TOOLS) ## build the wheel into dist/
-	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(LIBRARY) ## build the wheel into dist/
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel $(ONCE) --no-deps --wheel-dir dist .
 
 models: $(LIBRARY) ## optimize the whole corpus and write docs/models.md (long)
 	@$(BIN)/python tests/long/corpus.py --write docs/models.md

@@ -25,7 +25,7 @@ from onnxfuse.errors import OnnxfuseError
 from onnxfuse.timing import BenchReport
 
 SEED = 0
-WIDTH = 112  # columns of the picture
+WIDTH = 120  # columns of the picture
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,17 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     return view
 
 
-def chain_of(result: Result) -> str | None:
-    """One fused float32 chain in words: the longest that multiplies, adds and applies an activation, if there is one."""
+def chain_of(result: Result) -> tuple[str, ...]:
+    """The ops of the longest fused float32 group that multiplies, adds and applies an activation; () without one."""
     kinds = {"Sigmoid", "HardSigmoid", "Clip", "Tanh", "Relu"}
-    programs = {node.op_type: node for node in onnx_nodes(result.model.graph) if node.domain == "onnxfuse"}
+    nodes = {node.op_type: node for node in onnx_nodes(result.model.graph) if node.domain == "onnxfuse"}
     best: tuple[str, ...] = ()
-    name = ""
     for group in result.report.groups:
-        text = next(a.s.decode() for a in programs[group.op].attribute if a.name == "program")
-        plain = all(line.endswith(" f32") for line in text.splitlines() if line.startswith("in "))
-        if plain and {"Mul", "Add"} <= set(group.ops) and kinds & set(group.ops) and len(group.ops) > len(best):
-            best, name = group.ops, group.op
-    return f"{name}: {' '.join(best)}" if best else None
+        text = next(a.s.decode() for a in nodes[group.op].attribute if a.name == "program")
+        plain = all(line.endswith(" f32") or " pad " in line for line in text.splitlines() if line.startswith("in "))
+        if plain and {"Mul", "Add"} <= set(group.ops) and kinds & set(group.ops) and len(best) < len(group.ops) < 12:
+            best = group.ops
+    return best
 
 
 def onnx_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -137,9 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     console.print(table(outcomes))
     groups = sum(len(outcome.result.report.groups) for outcome in outcomes)
-    chain = next(filter(None, (chain_of(outcome.result) for outcome in outcomes)), None)
+    chains = [(chain_of(outcome.result), outcome.entry.name) for outcome in outcomes]
+    chain, name = max(chains, key=lambda found: len(found[0]), default=((), ""))
     if chain:
-        console.print(f"For example {chain}", highlight=False)
+        console.print(f"For example, in {name}: {' → '.join(chain)} is one node.", highlight=False)
     console.print(
         f"{len(outcomes)} of {len(entries)} models passed: every output compared with the original's, with the library "
         f"and without it. One thread, runs interleaved. Optimized models: {options.out}/",
