@@ -80,7 +80,7 @@ def optimize(
     try:
         if target is not None:
             _check_target(target)
-        if report is not None:
+        if report is not None and not _is_special(Path(report)):
             _check_target(Path(report))
         given = _inputs(inputs)
         feeds.verify(source.proto, shapes, given)
@@ -278,6 +278,9 @@ def _check_target(target: Path) -> None:
     """Refuse an output that cannot be written before any work is done for it."""
     if target.is_dir():
         raise SetupError("cannot be written: it is a folder", path=target)
+    if _is_special(target):
+        raise SetupError("cannot be written: it is not a regular file", path=target,
+                         hint="--dry-run writes nothing, --report FILE.json tells what was done")
     folder = target.absolute().parent
     if not folder.exists():
         raise SetupError("cannot be written: its folder does not exist", path=target, hint=f"create {folder}")
@@ -285,6 +288,11 @@ def _check_target(target: Path) -> None:
         raise SetupError("cannot be written: its parent is not a folder", path=target)
     if not os.access(folder, os.W_OK):
         raise SetupError("cannot be written: no permission to write in its folder", path=target)
+
+
+def _is_special(path: Path) -> bool:
+    """A device or a pipe, which a rename would destroy."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _check_runtime(proto: onnx.ModelProto) -> None:
@@ -335,10 +343,13 @@ def _cannot_write(target: str | os.PathLike[str], error: OSError) -> SetupError:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a small file beside its place, then rename it. SetupError if that fails."""
+    """Write a small file beside its place, then rename it (a pipe or terminal: directly). SetupError if that fails."""
     target = Path(path)
     beside = target.absolute().with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        if _is_special(target):
+            target.write_text(text, encoding="utf-8")
+            return
         try:
             beside.write_text(text, encoding="utf-8")
             os.replace(beside, target)

@@ -14,7 +14,7 @@ import onnx
 from onnxfuse.check.compare import EXACT, REPORTED, STEPS, TOLERANT, Tolerance
 from onnxfuse.check.walk import bodies, nodes_of, reads
 
-__all__ = ["Profile", "profile", "tolerance_for"]
+__all__ = ["Profile", "decision_inputs", "profile", "tolerance_for"]
 
 RANDOM = 1
 DECISION = 2
@@ -74,6 +74,17 @@ def tolerance_for(found: Profile, rtol: float | None, atol: float | None) -> Tol
     """The given tolerances, else the defaults: rtol 1e-4, with half-precision values 4e-3; atol 1e-6."""
     default = 4e-3 if found.half else 1e-4
     return Tolerance(default if rtol is None else rtol, 1e-6 if atol is None else atol)
+
+
+def decision_inputs(model: onnx.ModelProto) -> list[str]:
+    """Values of the main graph from which decisions are made: what ArgMax and TopK read, both sides of comparisons."""
+    found: dict[str, None] = {}
+    for node in model.graph.node:
+        if node.op_type in _COMPARISONS:
+            found.update(dict.fromkeys(node.input))
+        elif node.op_type in _DECISIONS:
+            found.update(dict.fromkeys(node.input[: 2 if node.op_type == "NonMaxSuppression" else 1]))
+    return [name for name in found if name]
 
 
 def _rule(bits: int, elem: int) -> str:

@@ -13,7 +13,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXACT", "REPORTED", "STEPS", "TOLERANT", "Comparison", "Tolerance", "compare", "largest_move"]
+__all__ = [
+    "EXACT", "REPORTED", "STEPS", "TOLERANT", "Comparison", "Tolerance", "compare", "is_float", "largest_move",
+]
 
 EXACT = "exact"
 """Integers, bools, strings: equal."""

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from onnxfuse.check import feeds, sessions
-from onnxfuse.check.classify import Profile, profile, tolerance_for
-from onnxfuse.check.compare import Comparison, Tolerance, compare, largest_move
+from onnxfuse.check.classify import Profile, decision_inputs, profile, tolerance_for
+from onnxfuse.check.compare import REPORTED, Comparison, Tolerance, compare, is_float, largest_move
 from onnxfuse.check.locate import first_differing_group
 from onnxfuse.check.subject import Subject
 from onnxfuse.errors import UsageError
@@ -150,7 +150,7 @@ def compare_models(
             broken = broken or trial.run(original, "optimized", None)
             if not broken.passed:
                 run = trial.run(fused, title, path, optimize=False)
-        runs.append(run)
+        runs.append(trial.look_behind_decisions(original, fused, run, path))
     if broken is not None and not broken.passed:
         what = broken.refused or broken.failures[0].text()
         warnings.append(f"the runtime's own optimizations break the original ({what}): compared with them off")
@@ -240,6 +240,35 @@ class _Trial:
     found: Profile
     tolerance: Tolerance
     threads: int
+
+    def look_behind_decisions(
+        self, original: Subject, fused: Subject, run: RunReport, library: Path | None
+    ) -> RunReport:
+        """Where decisions differ, the floats that they are made from must agree: then it was a near tie.
+
+        Looks at those that exist in both models; the ones that do not are added to the run as failures.
+        """
+        if not any(output.rule == REPORTED and output.differing for output in run.outputs):
+            return run
+        made = [{name for node in subject.model.graph.node for name in node.output} for subject in (original, fused)]
+        names = [name for name in decision_inputs(original.model) if name in made[0] & made[1]]
+        if not names:
+            return run
+        feed = self.reference.feed
+        try:
+            want = sessions.run(original.with_outputs(names).session(optimize=False, threads=self.threads), feed, names)
+            session = fused.with_outputs(names).session(optimize=True, library=library, threads=self.threads)
+            got = sessions.run(session, feed, names)
+        except sessions.RunRefused:
+            return run
+        behind = [
+            result
+            for name in names
+            if isinstance(want[name], np.ndarray) and is_float(want[name].dtype)
+            for result in compare(name, got[name], want[name], self.tolerance)
+            if not result.passed
+        ]
+        return dataclasses.replace(run, outputs=(*run.outputs, *behind))
 
     def run(self, subject: Subject, title: str, library: Path | None, *, optimize: bool = True) -> RunReport:
         """One run on the feed of the reference, compared with its outputs."""

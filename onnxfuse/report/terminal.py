@@ -11,6 +11,7 @@ from rich.table import Table
 
 from onnxfuse.check.compare import REPORTED, STEPS, TOLERANT, Comparison
 from onnxfuse.check.validate import ValidationReport
+from onnxfuse.library import one_line
 from onnxfuse.report.doctor import Finding
 from onnxfuse.report.summary import Group, LeftNode, Report
 from onnxfuse.timing import BenchReport
@@ -50,7 +51,7 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         shown = ", ".join(f"{count} {code}" for code, count in counts.items())
         console.print(f"left alone: {plural(len(report.left), 'elementwise node')} ({shown})")
     if report.note:
-        console.print(f"note: {escape(report.note)}")
+        console.print(f"note: {escape(one_line(report.note))}")
     if verbose:
         console.print(_group_table(report.groups))
         console.print(_left_table(report.left))
@@ -137,7 +138,7 @@ def show_explanation(console: Console, report: Report, *, verbose: bool = False)
         shown = ", ".join(f"{count} {code}" for code, count in report.left_counts.items())
         console.print(f"left alone: {plural(len(report.left), 'elementwise node')} ({shown})")
     if report.note:
-        console.print(f"note: {escape(report.note)}")
+        console.print(f"note: {escape(one_line(report.note))}")
 
 
 def show_node(console: Console, report: Report, wanted: str) -> bool:

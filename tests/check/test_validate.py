@@ -206,6 +206,25 @@ def test_where_the_runtime_breaks_the_original_the_fused_model_is_run_as_it_stan
     assert any("own optimizations break the original" in line for line in report.warnings)
 
 
+def test_decisions_may_differ_only_if_what_they_are_made_from_agrees() -> None:
+    original = parse("""g (float[N, 8] x) => (int64[N, 1] best) <float k = {0.5}, int64 axis = {0}> {
+        [mul] a = Mul(x, k)  [add] b = Add(a, x)  s = CumSum(b, axis)  best = ArgMax<axis = 1>(s) }""")
+    fused = fuse(original)
+    assert check(original, fused).passed
+    wrong = copy.deepcopy(fused)
+    node = next(n for n in wrong.graph.node if n.op_type == "ArgMax")
+    node.op_type = "ArgMin"
+    tie = check(original, wrong)  # the floats agree: to the check it looks like ties
+    assert tie.passed
+    assert [output.name for output in tie.reported] == ["best"]
+    body = next(n for f in fused.functions for n in f.node if n.op_type == "Add")
+    body.op_type = "Sub"
+    report = check(original, fused)
+    assert not report.passed
+    assert "output 's' differs at" in report.failure()
+    assert "replaces mul, add" in report.first_group
+
+
 # ---------------------------------------------------------------- the runtime cannot run the original
 
 

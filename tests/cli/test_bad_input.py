@@ -224,6 +224,7 @@ def test_an_output_that_cannot_be_written_is_4(tmp_path: Path) -> None:
         (folder, "it is a folder"),
         (tmp_path / "none" / "out.onnx", "its folder does not exist"),
         (source / "out.onnx", "its parent is not a folder"),
+        (Path(os.devnull), "it is not a regular file"),
     ):
         result = invoke("optimize", source, target)
         assert result.exit_code == 4, result.output

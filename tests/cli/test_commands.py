@@ -118,6 +118,12 @@ def test_dry_run_with_a_report(chain: Path, tmp_path: Path) -> None:
     assert data["validation"]["passed"] is True
 
 
+def test_the_report_may_go_to_a_pipe(chain: Path, tmp_path: Path) -> None:
+    done = run("optimize", chain, "--dry-run", "-q", "--no-validate", "--report", "/dev/stdout")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["schema"] == 1
+
+
 def test_no_validate_runs_nothing(chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("validation was asked for")
