@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from onnxfuse.program.instructions import BYTES
+from onnxfuse.program.instructions import BYTES, INTS
 
 NUMPY: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -37,6 +37,11 @@ def name_of(dtype: np.dtype[Any]) -> str | None:
 
 def to_bits(dtype: str, value: Any) -> int:
     """The bit pattern of `value` rounded to `dtype`; integers must fit (OverflowError)."""
+    if dtype in INTS:
+        limits = np.iinfo(NUMPY[dtype])
+        if not limits.min <= int(value) <= limits.max:
+            raise OverflowError(f"{value} does not fit into {dtype}")
+        return int(value) % (1 << (8 * BYTES[dtype]))
     with np.errstate(all="ignore"):
         array = np.asarray(value).astype(NUMPY[dtype]) if dtype == "bf16" else np.array(value, NUMPY[dtype])
     return int(array.reshape(()).view(_UNSIGNED[BYTES[dtype]]))

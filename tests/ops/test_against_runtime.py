@@ -16,7 +16,19 @@ import pytest
 
 from onnxfuse import ops
 from onnxfuse.program.dtypes import NUMPY
-from tests.ops.harness import RUNTIME_OPSET, Array, Case, assert_close, assert_same, pairs, schema_takes, values
+from tests.ops.harness import (
+    RUNTIME_OPSET,
+    Array,
+    Case,
+    assert_close,
+    assert_same,
+    current_runtime,
+    pairs,
+    schema_takes,
+    values,
+)
+
+pytestmark = current_runtime
 
 EXACT_UNARY = """Neg Abs Sign Reciprocal Sqrt Floor Ceil Round Relu LeakyRelu ThresholdedRelu HardSigmoid HardSwish
     Shrink IsNaN IsInf Not BitwiseNot Identity""".split()

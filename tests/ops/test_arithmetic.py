@@ -10,7 +10,9 @@ import pytest
 
 from onnxfuse import ops
 from onnxfuse.program.dtypes import NUMPY
-from tests.ops.harness import BF16, Case, assert_close, assert_same, pairs, schema_takes, values
+from tests.ops.harness import BF16, Case, assert_close, assert_same, current_runtime, pairs, schema_takes, values
+
+pytestmark = current_runtime
 
 F32 = np.float32
 NAN, INF = math.nan, math.inf

@@ -13,7 +13,9 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.program.dtypes import NUMPY
-from tests.ops.harness import BF16, NUMBER, Case, assert_same, values
+from tests.ops.harness import BF16, NUMBER, Case, assert_same, current_runtime, values
+
+pytestmark = current_runtime
 
 
 def in_range(source: str, target: str) -> np.ndarray:

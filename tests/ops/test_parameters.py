@@ -11,7 +11,9 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.ops import Operand, op_reason
 from onnxfuse.program.dtypes import NUMPY
-from tests.ops.harness import BF16, Case, assert_close, assert_same, values
+from tests.ops.harness import BF16, Case, assert_close, assert_same, current_runtime, values
+
+pytestmark = current_runtime
 
 F32 = np.float32
 RNG = np.random.default_rng(11)
@@ -56,10 +58,11 @@ def test_batch_normalization_in_other_types() -> None:
 
 
 def test_batch_normalization_of_rank_one() -> None:
+    """X [N] has one channel; not run by ONNX Runtime here, as 1.18 aborts on it."""
     case = Case("BatchNormalization", batch((5,)), 15)
-    wanted = case.runtime()
-    assert wanted is not None
-    assert_same(case.ours(), wanted, "rank 1")
+    x, scale, shift, mean, var = case.inputs.values()
+    factor = scale * (F32(1) / np.sqrt(var + F32(1e-5)))
+    assert_same(case.ours(), x * factor + (shift - mean * factor), "rank 1")
 
 
 def test_batch_normalization_refusals() -> None:

@@ -39,6 +39,8 @@ def test_every_version_of_the_installed_onnx_has_been_read(op: ops.Op) -> None:
     """Fails when a new onnx changes an op: read the new text, then add the number to the row."""
     schemas = onnx.defs.get_all_schemas_with_history()
     history = {s.since_version for s in schemas if (s.domain, s.name) == ("", op.name)}
+    if not history:
+        pytest.skip(f"onnx {onnx.__version__} does not know {op.name}")
     first = max(v for v in history if v <= max(op.since, min(history)))
     missing = {v for v in history if v >= first} - set(op.versions)
     assert not missing, f"{op.name}: versions {sorted(missing)} of onnx {onnx.__version__} are not in the table"
@@ -51,6 +53,7 @@ def test_types_are_those_of_the_schema(op: ops.Op) -> None:
     """A row takes exactly the types that some version of the schema takes and the format has."""
     words = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
     words |= {f"{'u' * u}int{b}": f"{'u' if u else 'i'}{b}" for u in (0, 1) for b in (8, 16, 32, 64)}
+    complete = onnx.defs.onnx_opset_version() >= ops.NEWEST_OPSET
     seen: dict[int, set[str]] = {}
     for version in op.versions:
         if version > onnx.defs.onnx_opset_version():
@@ -65,7 +68,8 @@ def test_types_are_those_of_the_schema(op: ops.Op) -> None:
     refused = {("QuantizeLinear", 1): {"i32"}, ("Erf", 0): set(INTS)}
     for index, types in seen.items():
         if op.letter(index) != "?":
-            assert set(op.allowed(index)) == types - refused.get((op.name, index), set()), (op.name, index)
+            allowed, types = set(op.allowed(index)), types - refused.get((op.name, index), set())
+            assert allowed == types if complete else allowed >= types, (op.name, index)
 
 
 def test_attributes_have_the_schemas_defaults() -> None:
