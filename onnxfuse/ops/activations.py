@@ -62,7 +62,7 @@ def _celu(c: Lowering) -> str:
 
 
 def _hard_sigmoid(c: Lowering, x: str, alpha: float, beta: float) -> str:
-    return c.at_least(c.at_most(c.do("add", c.do("mul", x, alpha), beta), 1.0), 0.0)
+    return c.do("max", c.do("min", c.do("add", c.do("mul", x, alpha), beta), 1.0), 0.0)
 
 
 def _hard_swish(c: Lowering) -> str:
@@ -78,7 +78,7 @@ def _softplus(c: Lowering) -> str:
     """max(x, 0) + log1p(e^-|x|): no overflow, and not zero before the true result is."""
     x = c.x()
     tail = c.do("log1p", c.do("exp", c.do("neg", c.do("abs", x))))
-    return c.do("add", c.at_least(x, 0.0), tail)
+    return c.do("add", c.do("max", x, 0.0), tail)
 
 
 def _softsign(c: Lowering) -> str:

@@ -10,7 +10,7 @@ from onnxfuse import ops
 from onnxfuse.ops.context import PlainContext
 from onnxfuse.ops.reason import OP_REASONS
 from onnxfuse.ops.table import Op
-from onnxfuse.program.builder import Builder
+from onnxfuse.program import Builder, Program
 from onnxfuse.program.instructions import DTYPES, FLOATS, HALVES, INTS, SIGNED, UNSIGNED
 
 _HEAD = """# Ops that can be fused
@@ -65,8 +65,8 @@ def example(op: Op) -> tuple[onnx.NodeProto, PlainContext]:
     return node, PlainContext(dtypes, shapes, opsets=opsets)
 
 
-def instructions(op: Op) -> list[str]:
-    """Names of the instructions that the example becomes, in order; `nothing` where there are none."""
+def program(op: Op) -> Program:
+    """The program of the example alone."""
     node, context = example(op)
     reason = ops.examine(node, context)
     if reason is not None:
@@ -74,7 +74,12 @@ def instructions(op: Op) -> list[str]:
     builder = Builder()
     values = {(o.value, o.pad): builder.input(context.dtypes[o.value], o.pad) for o in ops.operands(node, context)}
     builder.output(ops.lower(node, context, builder, values)[0])
-    return [s.name for s in builder.build().statements if s.name != "const"] or ["nothing"]
+    return builder.build()
+
+
+def instructions(op: Op) -> list[str]:
+    """Names of the instructions that the example becomes, in order; `nothing` where there are none."""
+    return [s.name for s in program(op).statements if s.name != "const"] or ["nothing"]
 
 
 def types(op: Op) -> str:

@@ -136,20 +136,24 @@ class Lowering:
     def at_least(self, x: str, low: str | float) -> str:
         """x, or `low` where x < low. A NaN stays, and so does a zero beside a zero: what ORT's Relu and Clip do.
 
-        The `max` instruction orders zeros and lets a NaN bound through, so for floats this is a compare and a select,
-        which back ends run as the one instruction that x86 has for it.
+        The `max` instruction orders zeros and lets a NaN bound through. Where that could show, this is a compare and a
+        select, which a back end can run as the one instruction that x86 has for just this.
         """
-        low = low if isinstance(low, str) else self.const(self.kind(x), low)
-        if self.kind(x) not in FLOATS:
+        if self._plain_bound(x, low):
             return self.do("max", x, low)
+        low = low if isinstance(low, str) else self.const(self.kind(x), low)
         return self.do("select", self.do("lt", x, low), low, x)
 
     def at_most(self, x: str, high: str | float) -> str:
         """x, or `high` where high < x; see at_least."""
-        high = high if isinstance(high, str) else self.const(self.kind(x), high)
-        if self.kind(x) not in FLOATS:
+        if self._plain_bound(x, high):
             return self.do("min", x, high)
+        high = high if isinstance(high, str) else self.const(self.kind(x), high)
         return self.do("select", self.do("lt", high, x), high, x)
+
+    def _plain_bound(self, x: str, bound: str | float) -> bool:
+        """Whether no operand can be a zero beside the other sign's zero, and the bound is not NaN."""
+        return self.kind(x) not in FLOATS or not (isinstance(bound, str) or bound == 0 or bound != bound)
 
     def rounded(self, value: str, dtype: str) -> str:
         """A float32 value rounded to the half type `dtype`, as float32 again; other types unchanged."""

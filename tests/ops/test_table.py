@@ -149,3 +149,12 @@ def test_the_page_names_every_op_and_reason() -> None:
     for op in OPS:
         assert docs.instructions(op), op.name
         assert set(docs.instructions(op)) <= set(INSTRUCTIONS) | {"nothing"}
+
+
+def test_programs_are_the_expected_texts(root: Path, update_goldens: bool) -> None:
+    """The program of a plain node of every op; `pytest --update-goldens` writes the file anew."""
+    path = root / "tests" / "ops" / "programs.txt"
+    texts = "".join(f"# {op.domain + '.' if op.domain else ''}{op.name}\n{docs.program(op).text}\n" for op in OPS)
+    if update_goldens:
+        path.write_text(texts, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == texts

@@ -10,6 +10,8 @@ import pytest
 from onnxfuse.program import Builder, Input, Program, ProgramError, Statement
 from onnxfuse.program.convert import cast
 from onnxfuse.program.dtypes import NUMPY
+from onnxfuse.program.evaluate import run
+from onnxfuse.program.instructions import INSTRUCTIONS
 
 GOOD = """onnxfuse 1
 in x0 f32
@@ -170,3 +172,39 @@ def test_casts_there_and_back_are_nothing_where_nothing_is_lost() -> None:
         # The rule may be cautious (a signed number survives the unsigned type of its width), but not about these.
         assert folded or (narrow, wide) not in (("f16", "f32"), ("bf16", "f32"), ("f32", "f64"), ("u8", "f32"),
                                                 ("i32", "f64"), ("i8", "i32"), ("bool", "f32"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merging_and_dropping_change_no_result(seed: int) -> None:
+    """Random programs: what the builder makes of them evaluates to what each statement gives by itself."""
+    rng = np.random.default_rng(seed)
+    b = Builder()
+    arrays = {b.input("f32"): rng.normal(0, 2, (3, 1)).astype(np.float32),
+              b.input("i32"): rng.integers(-9, 9, 4).astype(np.int32),
+              b.input("bool"): rng.integers(0, 2, (3, 4)).astype(bool)}
+    xs = list(arrays.values())
+    rows = [r for r in INSTRUCTIONS.values() if r.form != "const"]
+    for _ in range(60):
+        row = rows[rng.integers(len(rows))]
+        names = list(arrays)
+        picked = [names[k] for k in rng.integers(len(names), size=row.arity)]
+        to = ("f32", "i32", "bool", "f16", "i8")[rng.integers(5)] if row.form == "cast" else None
+        try:
+            value = b.emit(row.name, *picked, to=to)
+        except ProgramError:  # types that do not fit
+            continue
+        types = tuple(b.dtype_of(p) for p in picked)
+        words = {"cast": (types[0], to or ""), "select": ("bool", types[-1]), "compare": (types[0], "bool")}
+        with np.errstate(all="ignore"):
+            statement = Statement(value, row.name, words.get(row.form, types[:1]), tuple(picked))
+            alone = run(statement, [arrays[p] for p in picked])
+        arrays.setdefault(value, alone)
+    kept = [name for name in arrays if name[0] == "t"][::3][:32]
+    for name in kept:
+        b.output(name)
+    program = b.build()
+    assert Program.parse(program.text) == program
+    for got, name in zip(program.evaluate(xs), kept, strict=True):
+        wanted = np.broadcast_to(arrays[name], (3, 4))
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted, err_msg=name)
