@@ -84,8 +84,10 @@ def candidates(
     values = _check_given(specs, proto, given or {}, known)
     wanted.update((name, np.shape(value)) for name, value in values.items() if isinstance(value, np.ndarray))
     seen: set[tuple[tuple[str, Shape], ...]] = set()
-    for attempt in ATTEMPTS:
-        chosen = assign(specs, attempt, known, wanted)
+    plans = [(attempt, True) for attempt in ATTEMPTS]
+    plans += [(attempt, False) for attempt in ATTEMPTS if any(spec.hints for spec in specs)]
+    for attempt, hints in plans:
+        chosen = assign(specs, attempt, known, wanted, hints=hints)
         key = tuple(chosen.items())
         total = sum(int(np.prod(shape, dtype=np.int64)) for shape in chosen.values())
         if key in seen or (total * 4 > _MAX_BYTES and seen):

@@ -19,6 +19,8 @@ _PASS = frozenset(
     "CastLike Where Min Max Clip".split()
 )
 _SHIFTS = frozenset(("Add", "Sub", "Mul"))
+_WEIGHTED = frozenset("MatMul Gemm Conv LSTM GRU RNN".split())
+_SAME_DIMS = frozenset("Identity Cast Add Sub Mul Div Relu Tanh Sigmoid Clip Dropout Unsqueeze Where".split())
 _SHAPED = frozenset(("Reshape", "Expand", "Tile"))
 _ROOTS = frozenset(("Log", "Sqrt"))
 _MAX_STEPS = 400
@@ -32,7 +34,7 @@ class InputSpec:
     (onnx.TensorProto number); `dims` None for unknown rank, symbols and "?k" (nameless) as text.
     `bound`: integers below it are safe as an index or token, None if nothing says so; `choices`: values that
     the model compares it with; `positive`: it goes into a logarithm or root; `shape_of`: the op whose result has
-    this input as its shape (Reshape, Expand, …).
+    this input as its shape (Reshape, Expand, …); `hints`: (axis, size) that the weights it meets first ask for.
     """
 
     name: str
@@ -43,6 +45,7 @@ class InputSpec:
     choices: tuple[float, ...] = ()
     positive: bool = False
     shape_of: str = ""
+    hints: tuple[tuple[int, int], ...] = ()
 
     @property
     def words(self) -> frozenset[str]:
@@ -65,6 +68,7 @@ def describe_inputs(model: onnx.ModelProto) -> list[InputSpec]:
             bound, choices, positive = _follow(value.name, uses, shapes)
             shape_of = _shape_of(value.name, uses) if len(dims or ()) == 1 else ""
             spec = dataclasses.replace(spec, bound=bound, choices=choices, positive=positive, shape_of=shape_of)
+            spec = dataclasses.replace(spec, hints=_weight_hints(value.name, uses))
         specs.append(spec)
     return specs
 
@@ -139,6 +143,28 @@ def _shape_of(name: str, uses: Uses) -> str:
         if (node.op_type in _SHAPED and slot == 1) or (node.op_type == "ConstantOfShape" and slot == 0):
             return node.op_type
     return ""
+
+
+def _weight_hints(start: str, uses: Uses) -> tuple[tuple[int, int], ...]:
+    """Sizes that a matrix product, a recurrent cell or a convolution demands of an input that reaches it unreshaped."""
+    hints: dict[int, int] = {}
+    seen, pending = {start}, [start]
+    while pending and len(seen) < _MAX_STEPS:
+        for node, slot in uses.of(pending.pop(0)):
+            weight = uses.constant_shape(node.input[1]) if slot == 0 and len(node.input) > 1 else None
+            if weight and node.op_type in _WEIGHTED:
+                numbers = {a.name: a.i for a in node.attribute}
+                if node.op_type == "Conv":
+                    hints.setdefault(1, weight[1] * numbers.get("group", 1))
+                elif node.op_type == "Gemm":
+                    hints.setdefault(-1, weight[1 if numbers.get("transB") else 0])
+                elif len(weight) >= 2:
+                    hints.setdefault(-1, weight[-2] if node.op_type == "MatMul" else weight[2])
+            elif node.op_type in _SAME_DIMS:
+                new = [output for output in node.output if output and output not in seen]
+                seen.update(new)
+                pending += new
+    return tuple(sorted(hints.items()))
 
 
 def _is_shift(node: onnx.NodeProto, slot: int, uses: Uses) -> bool:

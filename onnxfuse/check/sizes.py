@@ -37,16 +37,17 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt(batch=1, sequence=19, side=128, samples=16000, other=259, rank=4),
     Attempt(batch=2, sequence=16, side=128, samples=16000, other=8, rank=2),
     Attempt(batch=2, sequence=64, side=224, samples=16000, other=64, rank=3),
+    Attempt(batch=2, sequence=512, side=48, samples=512, other=512, rank=1),
     Attempt(batch=1, sequence=64, side=224, samples=512, other=32, rank=1),
-    Attempt(batch=1, sequence=128, side=256, samples=4096, other=128, rank=2),
+    Attempt(batch=1, sequence=512, side=48, samples=4096, other=128, rank=2),
+    Attempt(batch=1, sequence=256, side=256, samples=48000, other=256, rank=2),
     Attempt(batch=1, sequence=1, side=320, samples=512, other=1, rank=0, past=1, channels=1),
+    Attempt(batch=1, sequence=128, side=416, samples=65536, other=512, rank=2),
     Attempt(batch=8, sequence=8, side=8, samples=8, other=8, rank=2, past=8, channels=8),
     Attempt(batch=1, sequence=1, side=1, samples=1, other=1, rank=4, past=1, channels=1),
-    Attempt(batch=1, sequence=256, side=416, samples=48000, other=256, rank=2),
-    Attempt(batch=1, sequence=512, side=640, samples=65536, other=512, rank=2),
 )
-"""Cheap and general first, odd so that kernels have tails; then a batch of one, even sizes, larger pictures, short
-sounds, all sizes equal, all one."""
+"""Cheap and general first, odd so that kernels have tails; then a batch of one, even sizes, larger pictures, sounds of
+other lengths, all sizes equal, all one."""
 
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"batch|^bs?$|^n$", "batch"),
@@ -58,6 +59,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"seq|len|time|frame|token|step|^[tsl]$|words|chars", "sequence"),
 )
 _SOUND = frozenset(("audio", "wave", "waveform", "pcm", "speech", "sound", "wav", "signal"))
+_STATE = frozenset(("state", "hidden", "cell", "h", "c", "hn", "cn"))
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
@@ -84,10 +86,17 @@ def bind(spec: InputSpec, shape: Sequence[int], sizes: dict[str, int], source: s
 
 
 def assign(
-    specs: Sequence[InputSpec], attempt: Attempt, known: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    specs: Sequence[InputSpec], attempt: Attempt, known: Mapping[str, int], shapes: Mapping[str, Sequence[int]], *,
+    hints: bool = True,
 ) -> dict[str, tuple[int, ...]]:
-    """Shape of each input. `known` are sizes of symbols already bound, `shapes` whole shapes by input name."""
+    """Shape of each input. `known` are sizes of symbols already bound, `shapes` whole shapes by input name; `hints`:
+    take sizes of features and channels from the weights that an input meets."""
     sizes = dict(known)
+    for spec in specs if hints else ():
+        for axis, size in spec.hints:
+            dim = spec.dims[axis] if spec.dims and -len(spec.dims) <= axis < len(spec.dims) else size
+            if isinstance(dim, str) and _is_plain(dim):
+                sizes.setdefault(dim, size)
     for spec in specs:
         for axis, dim in enumerate(spec.dims or ()):
             if isinstance(dim, str) and dim not in sizes and _is_plain(dim):
@@ -150,6 +159,9 @@ def _role_by_place(spec: InputSpec, axis: int) -> str:
         return "samples"
     if axis == 0:
         return "batch" if rank > 1 else "other"
+    if rank == 3 and axis == 1 and isinstance(dims[0], int) and isinstance(dims[2], int):
+        if 1 < dims[0] <= 8 or spec.words & _STATE:
+            return "batch"  # the state of a recurrent cell: [layers, batch, hidden]
     return "sequence" if axis == 1 or rank == 3 else "other"
 
 

@@ -140,6 +140,27 @@ def test_a_model_of_batch_one_gets_batch_one() -> None:
     assert runs(model)["x"].shape == (1, 6)
 
 
+def test_free_dims_of_features_and_channels_come_from_the_weights() -> None:
+    model = parse("g (float[N, F] x, float[N, C, H, W] image) => (float[N, 2] y, float[N, D, H, W] z) "
+                  "{ a = Relu(x)  y = MatMul(a, w)  z = Conv(image, k) }")
+    for name, shape in (("w", (37, 2)), ("k", (4, 5, 1, 1))):
+        values = np.ones(shape, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    feed = first(model)
+    assert feed["x"].shape == (2, 37)
+    assert feed["image"].shape[:2] == (2, 5)
+
+
+def test_the_state_of_a_recurrent_cell_has_the_batch_in_the_middle() -> None:
+    model = parse("g (float[B, F] x, float[2, S, 64] state) => (float[B, F] y) { y = Neg(x) }")
+    for value in model.graph.input:  # as exporters write it: dims without names
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.ClearField("dim_param")
+    feed = first(model)
+    assert feed["state"].shape == (2, feed["x"].shape[0], 64)
+
+
 def test_an_input_of_unknown_rank_gets_a_rank_that_runs() -> None:
     model = parse("g (float[N] x) => (float[N] y) <float[3, 1, 1] b = {1, 2, 3}, int64[1] ax = {3}> "
                   "{ s = Squeeze(x, ax)  y = Add(s, b) }")
