@@ -20,15 +20,20 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "custom_ops" / "tools" / "vmath_probe.cc"
 FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
+EMULATION = ROOT / "custom_ops" / "tools" / "avx512_emulation.h"
+
+_AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})
 if platform.machine() == "aarch64":
-    ARCHITECTURES = {"neon": ("-march=armv8-a", frozenset[str]())}
+    ARCHITECTURES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {"neon": (("-march=armv8-a",), frozenset())}
 else:
     ARCHITECTURES = {
-        "baseline": ("-march=x86-64", frozenset()),
-        "avx2": ("-march=x86-64-v3", frozenset({"avx2", "fma", "f16c", "bmi2"})),
-        "avx512": ("-march=x86-64-v4", frozenset({"avx512f", "avx512dq", "avx512bw", "avx512vl"})),
+        "baseline": (("-march=x86-64",), frozenset()),
+        "avx2": (("-march=x86-64-v3",), _AVX2),
+        "avx512": (("-march=x86-64-v4",), frozenset({"avx512f", "avx512dq", "avx512bw", "avx512vl"})),
+        "avx512_emulated": (("-march=x86-64-v3", "-O1", "-Wno-psabi", "-include", str(EMULATION)), _AVX2),
     }
-"""By instruction set: the compiler's flag and what /proc/cpuinfo must list for the result to run."""
+"""By instruction set: the compiler's flags and what /proc/cpuinfo must list for the result to run. The last one takes
+the code of AVX-512 with its instructions emulated."""
 
 
 def compiler() -> str | None:
@@ -47,14 +52,17 @@ def runs_here(isa: str) -> bool:
         return False
 
 
-RUNNABLE = tuple(isa for isa in ARCHITECTURES if runs_here(isa))
+RUNNABLE = tuple(isa for isa in ARCHITECTURES if runs_here(isa) and isa != "avx512_emulated")
+"""Without the emulation, which is slow."""
+AVX512 = next((isa for isa in ("avx512", "avx512_emulated") if isa in ARCHITECTURES and runs_here(isa)), None)
+"""How this machine can run the code of AVX-512."""
 
 
 @functools.cache
 def build(isa: str) -> Path:
     """Compiles the probe, once in a process; returns the shared object."""
     out = _folder() / f"vmath_{isa}.so"
-    command = [compiler() or "c++", *FLAGS, ARCHITECTURES[isa][0], "-o", str(out), str(SOURCE)]
+    command = [compiler() or "c++", *FLAGS, *ARCHITECTURES[isa][0], "-o", str(out), str(SOURCE)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return out

@@ -10,16 +10,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.custom_ops.probe import RUNNABLE, Probe, compiler, floats, load
+from tests.custom_ops.probe import AVX512, RUNNABLE, Probe, compiler, floats, load
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(params=RUNNABLE)
+@pytest.fixture(params=sorted({*RUNNABLE, AVX512 or RUNNABLE[0]}))
 def probe(request: pytest.FixtureRequest) -> Probe:
-    """The compiled functions of one instruction set."""
+    """The compiled functions of one instruction set; those of AVX-512 in any case, if need be emulated."""
     return load(request.param)
 
 
@@ -123,14 +123,15 @@ def test_nan_with_a_small_payload_stays_nan(probe: Probe) -> None:
 
 def test_odd_rounding_makes_one_rounding(probe: Probe) -> None:
     """A double by way of narrow_odd to float16 and bfloat16 is as if rounded once, where two roundings differ."""
-    half = near_halves(np.float16)
+    half = near_halves(np.float16)[::7]
     half = half[np.isfinite(half)].astype(np.float64)
     x = np.concatenate([half, half * (1 + 2.0**-40), half * (1 - 2.0**-40), any_floats(np.float64)])
     odd = probe.convert("f64_f32_odd", x, np.float32)
     with np.errstate(all="ignore"):
         assert same(odd.astype(np.float16), x.astype(np.float16))
         assert not same(x.astype(np.float32).astype(np.float16), x.astype(np.float16))
-    exact = x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        exact = x.astype(np.float32)
     fits = exact.astype(np.float64) == x
     assert same(odd[fits], exact[fits])
     assert (odd[~fits & ~np.isnan(x)].view(np.uint32) & 1).all()
