@@ -130,7 +130,7 @@ ONNXFUSE_INLINE F32 to_f32(U64 lo, U64 hi) { return to_f32_by_lanes(lo, hi); }
 
 ONNXFUSE_INLINE I32 trunc_i32(F32 v) {
 #if defined(ONNXFUSE_NEON)  // which saturates, and makes NaN zero
-  return select(abs(v) < splat<F32>(0x1p31f), vcvtq_s32_f32(v), splat<I32>(INT32_MIN));
+  return select(abs(v) < splat<F32>(0x1p31f), (I32)vcvtq_s32_f32(v), splat<I32>(INT32_MIN));
 #else
   return (I32)ONNXFUSE_MM(cvttps_epi32)(v);
 #endif
@@ -154,7 +154,7 @@ ONNXFUSE_INLINE I64 trunc_i64(F64 v) {
 #if defined(ONNXFUSE_AVX512)
   return (I64)_mm512_cvttpd_epi64(v);
 #elif defined(ONNXFUSE_NEON)
-  return select(abs(v) < splat<F64>(0x1p63), vcvtq_s64_f64(v), splat<I64>(INT64_MIN));
+  return select(abs(v) < splat<F64>(0x1p63), (I64)vcvtq_s64_f64(v), splat<I64>(INT64_MIN));
 #else
   I64 r = {};
   for (std::size_t i = 0; i < kF64; ++i) r[i] = _mm_cvttsd_si64(_mm_set_sd(v[i]));

@@ -4,10 +4,15 @@
 //   F32 and F64  exp log expm1 log1p erf tanh sigmoid sin cos tan asin acos atan sinh cosh asinh acosh atanh
 //                pow(base, exponent)
 //
-// NaN gives NaN, other special values are those of C (pow: C pow, so pow(1, NaN) and pow(NaN, 0) are 1). The two FMA
-// builds for x86 give the same bits: same constants, same places of FMA, exact scaling by powers of two. The largest
-// errors named here are in ULP over all 2^32 inputs, "FMA" of those builds and of NEON, "SSE2" of the build without
-// FMA, which takes the double route where the float one would not hold the bound (custom_ops/tools/exhaustive.cc).
+// All of float32 and float64 is allowed as input: denormals, both zeros, infinities, angles of any size. Results are
+// denormal where they should be, functions with f(-x) = -f(x) keep the sign of zero, NaN gives NaN, and the other
+// special values are those of C (so pow(1, NaN) and pow(NaN, 0) are 1).
+//
+// The builds with FMA (AVX2, AVX-512, NEON) give the same bits for float32: same constants, FMA in the same places,
+// exact scaling by powers of two. Without FMA (SSE2) erf, sin and cos take the double route, for the float one would
+// not hold the bound. Errors named below are the largest seen, in ULP, with FMA (SSE2 after a slash), over all floats
+// of the range in which the function is not constant or linear (custom_ops/tools/exhaustive.cc). The coefficients come
+// from custom_ops/tools/fit.py.
 #pragma once
 
 #include "vmath_poly.h"
@@ -40,12 +45,13 @@ ONNXFUSE_INLINE F32 exp_in_range(F32 x) {
   return scale(expm1_small(r) + splat<F32>(1.0f), w);
 }
 
+// 0 up to -103.98, infinity from 88.73. 1.02 / 0.99.
 ONNXFUSE_INLINE F32 exp(F32 x) {
   // The bounds are where the result is 0 and infinity; a NaN, second in both, stays.
   return exp_in_range(min_raw(splat<F32>(89.0f), max_raw(splat<F32>(-104.0f), x)));
 }
 
-// 1 / (1 + e^-x) for x >= 0 and e^x / (1 + e^x) below: no overflow, and denormal results are right.
+// 1 / (1 + e^-x) for x >= 0 and e^x / (1 + e^x) below: no overflow, and denormal results are right. 2.41 / 2.41.
 ONNXFUSE_INLINE F32 sigmoid(F32 x) {
   const F32 one = splat<F32>(1.0f);
   const F32 e = exp_in_range(max_raw(splat<F32>(-104.0f), neg(abs(x))));
@@ -53,7 +59,7 @@ ONNXFUSE_INLINE F32 sigmoid(F32 x) {
 }
 
 // |t / (t + 2)| with t = e^-2|x| - 1, which keeps its relative accuracy down to the smallest x. With e^+2|x| the sum
-// would round twice as coarsely.
+// would round twice as coarsely. 2.50 / 2.50.
 ONNXFUSE_INLINE F32 tanh(F32 x) {
   const F32 a = min_raw(splat<F32>(10.0f), abs(x));
   F32 w;
@@ -66,6 +72,7 @@ ONNXFUSE_INLINE F32 tanh(F32 x) {
 // ---- logarithm
 
 // x = 2^e m with m in [0.75, 1.5); log m = f - f^2/2 + f^3 q(f) with f = m - 1.
+// -infinity for both zeros, NaN below. 0.87 / 0.87.
 ONNXFUSE_INLINE F32 log(F32 x) {
   const I32 tiny = x < splat<F32>(0x1p-126f);
   const U32 b = (U32)select(tiny, x * splat<F32>(0x1p23f), x);
@@ -89,11 +96,11 @@ ONNXFUSE_INLINE F32 log(F32 x) {
 // ---- error function
 
 #if defined(ONNXFUSE_SSE2)
-// Without FMA the polynomials below round too often.
+// Without FMA the polynomials below round too often. 0.501.
 ONNXFUSE_INLINE F32 erf(F32 x) { return narrow(wide::erf(widen_lo(x)), wide::erf(widen_hi(x))); }
 #else
 // x + x p(x^2) up to 0.88; above, 1 - e^-q(|x|), where q(t) = -log(1 - erf t) is nearly a polynomial. Its constant term
-// is added after the reduction of the exponential, where it rounds less.
+// is added after the reduction of the exponential, where it rounds less. 1.06.
 ONNXFUSE_INLINE F32 erf(F32 x) {
   const F32 a = abs(x), xx = x * x, one = splat<F32>(1.0f);
   const F32 p = polynomial(xx, 0.1283791568392639, -0.37612545537447944, 0.11282396931012985, -0.026789075863753217,
@@ -112,7 +119,7 @@ ONNXFUSE_INLINE F32 erf(F32 x) {
 // ---- sine and cosine
 
 #if defined(ONNXFUSE_SSE2)
-// Without FMA the first step of the reduction below is not exact.
+// Without FMA the first step of the reduction below is not exact. 0.501.
 ONNXFUSE_INLINE F32 sin(F32 x) {
   return with_far_lanes(x, narrow(wide::sin(widen_lo(x)), wide::sin(widen_hi(x))), kFarAngle, far_sin);
 }
@@ -121,7 +128,7 @@ ONNXFUSE_INLINE F32 cos(F32 x) {
 }
 #else
 // |x| = n pi/2 + r with pi/2 in three parts. With FMA |x| - n c1 is exact, for it is a small multiple of 2^-24, and the
-// next step rounds once; the last is a correction.
+// next step rounds once; the last is a correction. Up to 2^17; the C library beyond.
 struct QuadrantF32 {
   F32 sine, cosine;  // of r
   U32 n;
@@ -141,10 +148,12 @@ ONNXFUSE_INLINE F32 by_quadrant(const QuadrantF32& q, U32 n, U32 sign) {
   return (F32)((U32)v ^ (((n << 30) ^ sign) & splat<U32>(0x80000000u)));
 }
 
+// 1.58.
 ONNXFUSE_INLINE F32 sin(F32 x) {
   const QuadrantF32 q = quadrant(x);
   return with_far_lanes(x, by_quadrant(q, q.n, (U32)x), 0x1p17f, far_sin);
 }
+// 1.57.
 ONNXFUSE_INLINE F32 cos(F32 x) {
   const QuadrantF32 q = quadrant(x);
   return with_far_lanes(x, by_quadrant(q, q.n + splat<U32>(1u), U32{}), 0x1p17f, far_cos);
