@@ -50,7 +50,7 @@ def numbers(dtype: str, n: int, seed: int) -> Array:
     """Random numbers of many sizes."""
     rng = np.random.default_rng([seed, zlib.crc32(dtype.encode())])
     if dtype == "bool":
-        return rng.integers(0, 2, n).astype(np.bool_)
+        return np.asarray(rng.integers(0, 2, n).astype(np.bool_))
     if dtype in INTS:
         bits = rng.integers(0, 1 << 64, n, np.uint64) >> rng.integers(0, 8 * BYTES[dtype], n, np.uint64)
         return bits.astype(NUMPY[dtype])

@@ -81,8 +81,9 @@ struct Context {
 
 // The stages of one instruction for one kind of lanes.
 struct InstructionStages {
-  // By where the operands are; unary instructions have only the first.
-  enum Form { kAccMem, kMemAcc, kMemMem, kAccAcc, kForms };
+  // By where the operands are. `One`: in memory and the same for all elements, so that one lane is read. Unary
+  // instructions have only the first form; but for it and kMemAcc, a binary one may lack any.
+  enum Form { kAccMem, kMemAcc, kMemMem, kAccAcc, kAccOne, kMemOne, kForms };
   StageFunction form[kForms] = {};
   bool wraps = false;  // the result may leave the range of i8, i16, u8, u16
 };

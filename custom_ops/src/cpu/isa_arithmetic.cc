@@ -13,24 +13,23 @@ template <> struct WrappingOf<I64> { using type = U64; };
 template <class V>
 using Wrapping = typename WrappingOf<V>::type;
 
-template <class V>
-constexpr bool kIsFloat = false;
-template <> constexpr bool kIsFloat<F32> = true;
-template <> constexpr bool kIsFloat<F64> = true;
-
 struct op_add : Wraps {
+  static constexpr bool kTakesOne = true;
   template <class V>
   ONNXFUSE_INLINE V apply(V a, V b) { return (V)((Wrapping<V>)a + (Wrapping<V>)b); }
 };
 struct op_sub : Wraps {
+  static constexpr bool kTakesOne = true;
   template <class V>
   ONNXFUSE_INLINE V apply(V a, V b) { return (V)((Wrapping<V>)a - (Wrapping<V>)b); }
 };
 struct op_mul : Wraps {
+  static constexpr bool kTakesOne = true;
   template <class V>
   ONNXFUSE_INLINE V apply(V a, V b) { return (V)((Wrapping<V>)a * (Wrapping<V>)b); }
 };
 struct op_div : Exact {  // integers: one by one
+  static constexpr bool kTakesOne = true;
   ONNXFUSE_INLINE F32 apply(F32 a, F32 b) { return a / b; }
   ONNXFUSE_INLINE F64 apply(F64 a, F64 b) { return a / b; }
 };
@@ -102,7 +101,7 @@ template <> struct SignBit<F64> {
   ONNXFUSE_INLINE F64 set(F64 v) { return (F64)((U64)v | splat<U64>(std::uint64_t{1} << 63)); }
 };
 template <Bound bound>
-struct Bounded : Exact {
+struct Bounded {
   template <class V>
   ONNXFUSE_INLINE V apply(V x, V limit) {
     if constexpr (bound == Bound::kMax) return max_raw(limit, x);
@@ -115,8 +114,8 @@ struct Bounded : Exact {
 template <Bound bound, bool wide>
 void add_bound(StageTable& table) {
   InstructionStages* const entries = table.bound[static_cast<std::size_t>(bound)];
-  add_lanes<Bounded<bound>, Lanes::kF32, 2, 1u << static_cast<int>(DType::k_f32), wide>(entries);
-  add_lanes<Bounded<bound>, Lanes::kF64, 2, 1u << static_cast<int>(DType::k_f64), wide>(entries);
+  add_one_stages<Bounded<bound>, F32, wide>(entries[static_cast<std::size_t>(Lanes::kF32)]);
+  if constexpr (wide) add_one_stages<Bounded<bound>, F64, wide>(entries[static_cast<std::size_t>(Lanes::kF64)]);
 }
 
 template <bool wide>

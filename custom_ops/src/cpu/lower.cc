@@ -193,14 +193,17 @@ class Lowering {
     using Form = InstructionStages;
     const InstructionStages& stages = entry(s);
     if (stages.form[Form::kAccMem] == nullptr) return one_by_one(a, b, s);
-    if (acc_ == a && acc_ == b) {
-      keep(stages.form[Form::kAccAcc] ? 2 : 0);
-      if (stages.form[Form::kAccAcc]) push(stages.form[Form::kAccAcc]);
+    if (info(s.op).commutative && graph_.values[a].once) std::swap(a, b);
+    if (graph_.values[b].once && !graph_.values[a].once && stages.form[Form::kAccOne] != nullptr) {
+      with_one(a, b, stages);
+    } else if (acc_ == a && acc_ == b) {
+      keep(stages.form[Form::kAccAcc] != nullptr ? 2 : 0);
+      if (stages.form[Form::kAccAcc] != nullptr) push(stages.form[Form::kAccAcc]);
       else push(stages.form[Form::kAccMem], {}, place_[b]);
     } else if (acc_ == b) {
       keep(1);
       push(stages.form[Form::kMemAcc], place_[a]);
-    } else if (acc_ != a && stages.form[Form::kMemMem]) {
+    } else if (acc_ != a && stages.form[Form::kMemMem] != nullptr) {
       keep(0);
       push(stages.form[Form::kMemMem], place_[a], place_[b]);
     } else {
@@ -209,6 +212,17 @@ class Lowering {
       push(stages.form[Form::kAccMem], {}, place_[b]);
     }
     if (stages.wraps) wrap(s);
+  }
+
+  // `one` is in memory, the same for all elements.
+  void with_one(uint32_t a, uint32_t one, const InstructionStages& stages) {
+    if (acc_ == a) {
+      keep(1);
+      push(stages.form[InstructionStages::kAccOne], {}, place_[one]);
+    } else {
+      keep(0);
+      push(stages.form[InstructionStages::kMemOne], place_[a], place_[one]);
+    }
   }
 
   // max and min with a constant `limit`. False: not such a case.
@@ -231,14 +245,7 @@ class Lowering {
     if (number != number) return false;
     const bool care = graph_.values[limit].bits == zero;
     const Bound bound = max ? (care ? Bound::kMaxPlusZero : Bound::kMax) : (care ? Bound::kMinMinusZero : Bound::kMin);
-    const InstructionStages& stages = table_.bound[static_cast<size_t>(bound)][static_cast<size_t>(lanes_of(s.t0))];
-    if (acc_ == x) {
-      keep(1);
-      push(stages.form[InstructionStages::kAccMem], {}, place_[limit]);
-    } else {
-      keep(0);
-      push(stages.form[InstructionStages::kMemMem], place_[x], place_[limit]);
-    }
+    with_one(x, limit, table_.bound[static_cast<size_t>(bound)][static_cast<size_t>(lanes_of(s.t0))]);
     return true;
   }
 

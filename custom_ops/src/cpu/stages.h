@@ -109,6 +109,11 @@ ONNXFUSE_INLINE char* slot(const Context* c, Place place) {
   return const_cast<char*>(c->sources[place.source].base) + place.offset;
 }
 
+template <class V>
+constexpr bool kIsFloat = false;
+template <> constexpr bool kIsFloat<F32> = true;
+template <> constexpr bool kIsFloat<F64> = true;
+
 // How many vectors a value takes.
 template <class V, bool wide>
 constexpr std::size_t kCount = wide && sizeof(V{}[0]) == 4 ? 4 : 8;
@@ -150,6 +155,29 @@ void binary_mem_mem(ONNXFUSE_PARAMETERS) {
   const char* const m = operand<V>(c, ip->a, i);
   const char* const b = operand<V>(c, ip->b, i);
   ONNXFUSE_EACH((kCount<V, wide>), Op::apply(at<V>(m, u), at<V>(b, u)));
+  ONNXFUSE_NEXT;
+}
+
+// An operand that is the same in all lanes is read once, not with every vector: loads are what such stages wait for.
+template <class V>
+ONNXFUSE_INLINE V one(const char* p) {
+  decltype(V{}[0] + V{}[0]) lane;
+  std::memcpy(&lane, p, sizeof lane);
+  return splat<V>(lane);
+}
+
+template <class Op, class V, bool wide>
+void binary_acc_one(ONNXFUSE_PARAMETERS) {
+  const V b = one<V>(operand<V>(c, ip->b, i));
+  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a, b));
+  ONNXFUSE_NEXT;
+}
+
+template <class Op, class V, bool wide>
+void binary_mem_one(ONNXFUSE_PARAMETERS) {
+  const char* const m = operand<V>(c, ip->a, i);
+  const V b = one<V>(operand<V>(c, ip->b, i));
+  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(at<V>(m, u), b));
   ONNXFUSE_NEXT;
 }
 
@@ -201,6 +229,12 @@ constexpr bool takes(std::uint32_t types, Lanes lanes) {
   return false;
 }
 
+template <class Op, class V, bool wide>
+void add_one_stages(InstructionStages& entry) {
+  entry.form[InstructionStages::kAccOne] = stage(binary_acc_one<Op, V, wide>);
+  entry.form[InstructionStages::kMemOne] = stage(binary_mem_one<Op, V, wide>);
+}
+
 template <class Op, class V, int arity, bool wide>
 void add_stages(InstructionStages& entry) {
   using Entry = InstructionStages;
@@ -217,6 +251,7 @@ void add_stages(InstructionStages& entry) {
     entry.form[Entry::kMemAcc] = stage(binary_mem_acc<Op, V, wide>);
     entry.form[Entry::kMemMem] = stage(binary_mem_mem<Op, V, wide>);
     entry.form[Entry::kAccAcc] = stage(binary_acc_acc<Op, V, wide>);
+    if constexpr (Op::kTakesOne && kIsFloat<V>) add_one_stages<Op, V, wide>(entry);
   }
 }
 
@@ -244,6 +279,7 @@ void add_instruction(InstructionStages* entries) {
 struct Exact {
   static constexpr bool kWraps = false;     // the result may leave the range of i8, i16, u8, u16
   static constexpr bool kCompares = false;  // the result is a mask
+  static constexpr bool kTakesOne = false;  // of floats: with a constant as second operand often enough for own stages
 };
 struct Wraps : Exact {
   static constexpr bool kWraps = true;
