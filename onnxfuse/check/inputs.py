@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import ml_dtypes
 import numpy as np
 import onnx
 
@@ -211,4 +212,7 @@ def numpy_dtype(elem: int) -> np.dtype[np.generic]:
     """The numpy (or ml_dtypes) dtype of an element type; object for strings."""
     if elem == onnx.TensorProto.STRING:
         return np.dtype(object)
+    if elem == onnx.TensorProto.BFLOAT16:  # float32 to older onnx
+        half: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
+        return half
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(elem))

@@ -6,11 +6,12 @@ never crash on a valid model; the one foreign step that may (optimizing the orig
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,11 +22,13 @@ import onnx
 
 from onnxfuse import library as fused_library
 from onnxfuse.errors import OnnxfuseError, SetupError
+from onnxfuse.model.external import external_tensors
 
 __all__ = ["RunRefused", "create", "load_runtime", "run"]
 
 MISSING_HINT = 'pip install "onnxfuse[cpu]" (or "onnxfuse[gpu]" for a machine with an NVIDIA GPU)'
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+_READS_FOLDER = (1, 20)  # the first runtime that knows this entry
 _BFLOAT16 = int(onnx.TensorProto.BFLOAT16)
 
 
@@ -80,13 +83,31 @@ def create(
     try:
         if not isinstance(model, onnx.ModelProto):
             return runtime.InferenceSession(os.fspath(model), options, providers=list(providers))
-        if folder is not None:
-            options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(folder).resolve()))
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=list(providers))
+        data = model.SerializeToString()
+        if folder is None or not any(True for _ in external_tensors(model)):
+            return runtime.InferenceSession(data, options, providers=list(providers))
+        options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(folder).resolve()))
+        with _inside(folder) if _version(runtime) < _READS_FOLDER else contextlib.nullcontext():
+            return runtime.InferenceSession(data, options, providers=list(providers))
     except OnnxfuseError:
         raise
     except Exception as error:  # the runtime's exceptions have no common base but Exception
         raise RunRefused(error) from error
+
+
+def _version(runtime: ModuleType) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(runtime.__version__).split(".")[:2] if part.isdigit())
+
+
+@contextlib.contextmanager
+def _inside(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Work in `folder`: an old runtime looks there for the external data of a model that comes from memory."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def too_new(error: RunRefused) -> SetupError | None:
@@ -121,6 +142,8 @@ def run(session: Any, feed: Mapping[str, Any], outputs: Sequence[str] | None = N
 def _run_bfloat16(session: Any, feed: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """As `run`, through OrtValues: plain `run` has no numpy type for bfloat16."""
     value = load_runtime().OrtValue
+    if not hasattr(value, "ortvalue_from_numpy_with_onnx_type"):  # before 1.20
+        raise NotImplementedError("this ONNX Runtime takes no bfloat16 arrays from Python")
     given = {}
     for name, array in feed.items():
         if isinstance(array, np.ndarray) and array.dtype == ml_dtypes.bfloat16:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
+from onnx import numpy_helper
 
 from onnxfuse import api
 from onnxfuse.check.classify import profile, tolerance_for
@@ -17,10 +17,11 @@ from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import WITHOUT, ValidationReport, compare_models
 from onnxfuse.errors import UsageError
+from tests.check import models
 
 
 def parse(body: str, opset: int = 17, more: str = "") -> onnx.ModelProto:
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}{more}]> {body}')
+    return models.parse(f'<ir_version: 8, opset_import: ["" : {opset}{more}]> {body}')
 
 
 def fuse(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
@@ -197,7 +198,7 @@ def test_optimize_then_checks_the_groups_one_by_one() -> None:
 
 def test_where_the_runtime_breaks_the_original_the_fused_model_is_run_as_it_stands() -> None:
     """The runtime's Relu-Clip fusion refuses a float64 bound; the original fails there as the fused model does."""
-    original = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    original = models.parse("""<ir_version: 8, opset_import: ["" : 17]>
         g (double[N] x) => (double[N] y) <double low = {-1.0}> { [abs] a = Abs(x)  [neg] n = Neg(a)
         [soft] c = CumSum(n, axis)  [relu] r = Relu(c)  [clip] y = Clip(r, low) }""")
     original.graph.initializer.append(numpy_helper.from_array(np.array(0), "axis"))

@@ -12,9 +12,10 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 from onnx import external_data_helper as external
-from onnx import helper, numpy_helper, parser
+from onnx import helper, numpy_helper
 
 from onnxfuse.cli import cli
+from tests.check.models import parse
 
 OLD = b"an older result\n"
 
@@ -24,7 +25,7 @@ def invoke(*args: str | os.PathLike[str]) -> Result:
 
 
 def simple(opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
-    model = parser.parse_model(
+    model = parse(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 64] x) => (float[N, 64] y) { a = Add(x, w)  y = Relu(a) }'
     )
     model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 64), np.float32)[:1], "w"))
@@ -86,7 +87,7 @@ def nobody_makes_it(folder: Path) -> Path:
 
 
 def types_do_not_fit(folder: Path) -> Path:
-    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[N] x, int64[N] k) => (float[N] y) { [ok] a = Mul(x, x)  [bad_add] b = Add(a, k)  y = Relu(b) }""")
     return written(folder, model)
 
@@ -102,7 +103,7 @@ def unknown_ir(folder: Path) -> Path:
 def with_external(folder: Path, location: str, *, present: bool, length: int = 256) -> Path:
     inner = folder / "models"
     inner.mkdir()
-    model = parser.parse_model(
+    model = parse(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y) { a = Add(x, w)  y = Relu(a) }'
     )
     tensor = numpy_helper.from_array(np.ones(64, np.float32), "w")

@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
-from onnx import parser
 
 import onnxfuse
 from onnxfuse.cli import cli
 from onnxfuse.library import find_library
+from tests.check.models import parse
 
 CHAIN = """<ir_version: 8, opset_import: ["" : 17]>
     chain (float[N, 4] x) => (float[N, 4] y) <float k = {2.0}, int64 axis = {1}> {
@@ -37,7 +37,7 @@ def invoke(*args: str | os.PathLike[str], code: int = 0) -> Result:
 @pytest.fixture
 def chain(tmp_path: Path) -> Path:
     path = tmp_path / "chain.onnx"
-    onnx.save(parser.parse_model(CHAIN), path)
+    onnx.save(parse(CHAIN), path)
     return path
 
 
@@ -93,7 +93,7 @@ def test_paths_with_blanks_and_letters(chain: Path, tmp_path: Path) -> None:
 
 def test_nothing_to_fuse_copies_byte_for_byte(tmp_path: Path) -> None:
     source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
-    onnx.save(parser.parse_model(NOTHING), source)
+    onnx.save(parse(NOTHING), source)
     text = invoke("optimize", source, out).output
     assert out.read_bytes() == source.read_bytes()
     assert "nothing to fuse (1 node)" in text
@@ -160,7 +160,7 @@ def test_validate_prints_a_table(chain: Path, tmp_path: Path) -> None:
 
 def test_validate_of_a_wrong_model_is_1(chain: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.onnx"
-    onnx.save(parser.parse_model(CHAIN.replace("{2.0}", "{2.5}")), wrong)
+    onnx.save(parse(CHAIN.replace("{2.0}", "{2.5}")), wrong)
     text = invoke("validate", chain, wrong, code=1).output
     assert "FAILED" in text
     assert f"onnxfuse: error: {wrong}: output 'y' differs at [" in text
@@ -168,9 +168,9 @@ def test_validate_of_a_wrong_model_is_1(chain: Path, tmp_path: Path) -> None:
 
 def test_validate_of_models_that_have_other_inputs_is_2(chain: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.onnx"
-    onnx.save(parser.parse_model(CHAIN.replace(" x)", " z)").replace("(x,", "(z,").replace(", x)", ", z)")), other)
+    onnx.save(parse(CHAIN.replace(" x)", " z)").replace("(x,", "(z,").replace(", x)", ", z)")), other)
     assert "needs the input 'z'" in invoke("validate", chain, other, code=2).output
-    onnx.save(parser.parse_model(CHAIN.replace(" y)", " w)").replace("] y =", "] w =")), other)
+    onnx.save(parse(CHAIN.replace(" y)", " w)").replace("] y =", "] w =")), other)
     assert "does not give the output 'y'" in invoke("validate", chain, other, code=2).output
 
 

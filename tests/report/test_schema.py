@@ -9,10 +9,10 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import parser
 
 from onnxfuse import api
 from onnxfuse.report import schema
+from tests.check.models import parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N, 4] x, bool c) => (float[N, 4] y, float[N, 4] z) <float k = {2.0}> {
@@ -23,7 +23,7 @@ MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 
 @pytest.fixture
 def record() -> dict[str, Any]:
-    return schema.to_dict(api.optimize(parser.parse_model(MODEL)).report)
+    return schema.to_dict(api.optimize(parse(MODEL)).report)
 
 
 def paths(value: Any, prefix: str = "") -> set[str]:
@@ -60,7 +60,7 @@ def test_the_record_of_a_run(record: dict[str, Any]) -> None:
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     source = tmp_path / "in.onnx"
-    onnx.save(parser.parse_model(MODEL), source)
+    onnx.save(parse(MODEL), source)
     texts = []
     for name in ("a.json", "b.json"):
         api.optimize(source, dry_run=True, report=tmp_path / name)
