@@ -1,9 +1,7 @@
-// The vector functions of the CPU library for one instruction set, behind a C interface: for tests and measurements.
-// Not part of the library. For example
+// The vector functions of the CPU library for one instruction set, behind a C interface: for tests and measurements,
+// not part of the library. CMake builds it for every instruction set with the test library; by hand, for example
 //
-//   g++ -std=c++17 -O2 -ffp-contract=off -march=x86-64-v3 -shared -fPIC -o probe.so custom_ops/tools/vmath_probe.cc
-//
-// with -march=x86-64 (baseline), x86-64-v3 (AVX2) or x86-64-v4 (AVX-512).
+//   g++ -std=c++17 -O2 -ffp-contract=off -march=x86-64-v3 -shared -fPIC -o vmath_avx2.so custom_ops/tools/vmath_probe.cc
 #define ONNXFUSE_ISA_NS probe
 #include "../src/cpu/vmath.h"
 
@@ -112,18 +110,18 @@ const Conversion kConversions[] = {
 
 }  // namespace
 
-extern "C" {
+#define ONNXFUSE_PROBE extern "C" __attribute__((visibility("default")))
 
 // out[i] = name(a[i]) or name(a[i], b[i]), of n floats or doubles; false for an unknown name.
-bool vmath_run_f32(const char* name, const float* a, const float* b, float* out, std::size_t n) {
+ONNXFUSE_PROBE bool vmath_run_f32(const char* name, const float* a, const float* b, float* out, std::size_t n) {
   return run<F32>(name, a, b, out, n);
 }
-bool vmath_run_f64(const char* name, const double* a, const double* b, double* out, std::size_t n) {
+ONNXFUSE_PROBE bool vmath_run_f64(const char* name, const double* a, const double* b, double* out, std::size_t n) {
   return run<F64>(name, a, b, out, n);
 }
 
 // n elements converted; false for an unknown name.
-bool vmath_convert(const char* name, const void* a, void* out, std::size_t n) {
+ONNXFUSE_PROBE bool vmath_convert(const char* name, const void* a, void* out, std::size_t n) {
   for (const Conversion& c : kConversions) {
     if (std::strcmp(name, c.name) != 0) continue;
     for (std::size_t i = 0; i < n; i += kF32) {
@@ -140,8 +138,8 @@ bool vmath_convert(const char* name, const void* a, void* out, std::size_t n) {
 
 // The largest error in ULP over the floats with the bits first, first + step, ... (count of them), and its place. An
 // error that no number states (NaN where there is a value, a wrong sign of zero, ...) is 1e30. -1: unknown name.
-double vmath_sweep(const char* name, std::uint32_t first, std::uint32_t step, std::uint64_t count,
-                   std::uint32_t* where) {
+ONNXFUSE_PROBE double vmath_sweep(const char* name, std::uint32_t first, std::uint32_t step, std::uint64_t count,
+                                  std::uint32_t* where) {
   const reference::Function f = reference::find(name);
   if (f == nullptr) return -1;
   double worst = 0;
@@ -164,7 +162,5 @@ double vmath_sweep(const char* name, std::uint32_t first, std::uint32_t step, st
   return worst;
 }
 
-// The widths of what the probe was built for.
-std::size_t vmath_bytes() { return kBytes; }
-
-}  // extern "C"
+// The bytes of a vector.
+ONNXFUSE_PROBE std::size_t vmath_bytes() { return kBytes; }

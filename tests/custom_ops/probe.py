@@ -1,90 +1,42 @@
-"""The vector functions of the CPU library, compiled for one instruction set and called from Python."""
+"""The vector functions of the CPU library, one compiled module for each instruction set (`make build`)."""
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import functools
-import os
 import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "custom_ops" / "tools" / "vmath_probe.cc"
-FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-
-EMULATION = ROOT / "custom_ops" / "tools" / "avx512_emulation.h"
-
-_AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})
-if platform.machine() == "aarch64":
-    ARCHITECTURES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {"neon": (("-march=armv8-a",), frozenset())}
-else:
-    ARCHITECTURES = {
-        "baseline": (("-march=x86-64",), frozenset()),
-        "avx2": (("-march=x86-64-v3",), _AVX2),
-        "avx512": (("-march=x86-64-v4",), frozenset({"avx512f", "avx512dq", "avx512bw", "avx512vl"})),
-        "avx512_emulated": (("-march=x86-64-v3", "-O1", "-Wno-psabi", "-include", str(EMULATION)), _AVX2),
-    }
-"""By instruction set: the compiler's flags and what /proc/cpuinfo must list for the result to run. The last one takes
-the code of AVX-512 with its instructions emulated."""
+_AVX2 = {"avx2", "fma", "f16c", "bmi2"}
+_NEEDS: dict[str, set[str]] = {"neon": set()} if platform.machine() in ("aarch64", "arm64") else {
+    "baseline": set(), "avx2": _AVX2, "avx512": _AVX2 | {"avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+"""By instruction set, what /proc/cpuinfo must list for it to run."""
 
 
-def compiler() -> str | None:
-    """The C++ compiler to use, or None."""
-    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
-
-
-def runs_here(isa: str) -> bool:
-    """Whether this machine has the instruction set."""
-    needed = ARCHITECTURES[isa][1]
-    if not needed:
+def _runs_here(isa: str) -> bool:
+    if not _NEEDS[isa]:
         return True
     try:
-        return needed <= set(Path("/proc/cpuinfo").read_text(encoding="ascii").split())
+        return _NEEDS[isa] <= set(Path("/proc/cpuinfo").read_text(encoding="ascii").split())
     except OSError:
         return False
 
 
-RUNNABLE = tuple(isa for isa in ARCHITECTURES if runs_here(isa) and isa != "avx512_emulated")
-"""Without the emulation, which is slow."""
-AVX512 = next((isa for isa in ("avx512", "avx512_emulated") if isa in ARCHITECTURES and runs_here(isa)), None)
-"""How this machine can run the code of AVX-512."""
-
-
-@functools.cache
-def build(isa: str) -> Path:
-    """Compiles the probe, once in a process; returns the shared object."""
-    out = _folder() / f"vmath_{isa}.so"
-    command = [compiler() or "c++", *FLAGS, *ARCHITECTURES[isa][0], "-o", str(out), str(SOURCE)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return out
-
-
-@functools.cache
-def load(isa: str) -> Probe:
-    """The functions of an instruction set that this machine runs."""
-    return Probe(build(isa))
-
-
-@functools.cache
-def _folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="onnxfuse-vmath-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+NATIVE = tuple(isa for isa in _NEEDS if _runs_here(isa))
+"""The instruction sets of this machine."""
+AVX512 = "avx512" if "avx512" in NATIVE else "avx512_emulated" if "avx2" in NATIVE else None
+"""How this machine runs the code of AVX-512; the emulation is slow."""
 
 
 class Probe:
-    """The compiled functions of one instruction set."""
+    """The compiled functions of one instruction set, from the folder of the test library."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, test_library: Path, isa: str) -> None:
+        path = test_library.with_name(f"vmath_{isa}.so").resolve()
+        assert path.is_file(), f"{path} is missing: make build"
         self._library = ctypes.CDLL(str(path))
         for name in ("vmath_run_f32", "vmath_run_f64", "vmath_convert"):
             getattr(self._library, name).restype = ctypes.c_bool

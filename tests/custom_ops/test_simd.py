@@ -4,23 +4,22 @@ runs. All of them are exact or rounded once, so results are compared bit for bit
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.custom_ops.probe import AVX512, RUNNABLE, Probe, compiler, floats, load
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+from tests.custom_ops.probe import AVX512, NATIVE, Probe, floats
 
 Array = np.ndarray[Any, Any]
 
 
-@pytest.fixture(params=sorted({*RUNNABLE, AVX512 or RUNNABLE[0]}))
-def probe(request: pytest.FixtureRequest) -> Probe:
+@pytest.fixture(params=sorted({*NATIVE, AVX512 or NATIVE[0]}))
+def probe(request: pytest.FixtureRequest, test_library: Path) -> Probe:
     """The compiled functions of one instruction set; those of AVX-512 in any case, if need be emulated."""
-    return load(request.param)
+    return Probe(test_library, request.param)
 
 
 def same(got: Array, want: Array) -> bool:
