@@ -53,7 +53,7 @@ def numbers(dtype: str, n: int, seed: int) -> Array:
         return np.asarray(rng.integers(0, 2, n).astype(np.bool_))
     if dtype in INTS:
         bits = rng.integers(0, 1 << 64, n, np.uint64) >> rng.integers(0, 8 * BYTES[dtype], n, np.uint64)
-        return bits.astype(NUMPY[dtype])
+        return np.asarray(bits.astype(NUMPY[dtype]))
     sizes = rng.standard_normal(n) * 10.0 ** rng.integers(-3, 3, n)
     return np.asarray(sizes if dtype == "f64" else sizes.astype(np.float32).astype(NUMPY[dtype]))
 
