@@ -11,7 +11,7 @@ A group from which one value leaves needs no proof about shapes: that value has 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onnxfuse.fusion.candidates import Candidate
 from onnxfuse.fusion.context import Context
@@ -38,7 +38,6 @@ class _Group:
     shape: Term
     statements: int
     counting: int
-    made: set[str] = field(default_factory=set)
 
 
 class Grower:
@@ -55,6 +54,7 @@ class Grower:
             if maker is not None:
                 edges[self._place[maker]] += [self._place[r] for r in readers]
         self._partition = Partition(edges)
+        self._refused: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._groups = {self._place[index]: self._single(index) for index in candidates}
 
     def grow(self) -> None:
@@ -99,7 +99,7 @@ class Grower:
         leaving = {o: len(view.readers.get(o, ())) + (_ALWAYS if o in view.kept else 0) for o in made}
         return _Group([index], dict.fromkeys(candidate.reads), {n: 1 for n in node.input if n},
                       {o: count for o, count in leaving.items() if count}, self._shape(candidate.reads),
-                      candidate.statements, int(candidate.counts), set(made))
+                      candidate.statements, int(candidate.counts))
 
     def _shape(self, reads: Iterable[tuple[str, int]]) -> Term:
         terms = []
@@ -150,25 +150,27 @@ class Grower:
 
     def _join(self, units: list[int]) -> int | None:
         """Makes several units one group if format, shapes and graph allow; returns the unit."""
+        key = tuple(sorted(units))
+        sizes = tuple(len(self._groups[u].members) for u in key)
+        if self._refused.get(key) == sizes:  # as they are, and fusions elsewhere never open a way
+            return None
         group = self._combined([self._groups[u] for u in units])
-        if group is None:
+        merged = None if group is None else self._partition.contract(units)
+        if group is None or merged is None:
+            self._refused[key] = sizes
             return None
-        merged = self._partition.contract(units)
-        if merged is None:
-            return None
-        # lists and sets grow in place: the largest takes the others in
+        # the largest list takes the others in
         largest = max((self._groups[u] for u in units), key=lambda g: len(g.members))
         for unit in units:
             other = self._groups.pop(unit)
             if other is not largest:
                 largest.members.extend(other.members)
-                largest.made |= other.made
-        group.members, group.made = largest.members, largest.made
+        group.members = largest.members
         self._groups[merged] = group
         return merged
 
     def _combined(self, groups: list[_Group]) -> _Group | None:
-        """The sum of several groups without members and made values; None if it passes a limit or lacks a proof."""
+        """The sum of several groups without its members; None if it passes a limit or lacks a proof."""
         statements = sum(g.statements for g in groups)
         if statements > MAX_STATEMENTS:
             return None
@@ -178,19 +180,18 @@ class Grower:
             for name, count in group.uses.items():
                 uses[name] = uses.get(name, 0) + count
             leaving.update(group.leaving)
-        inner = [name for name in uses if name in leaving]
-        for name in inner:
+        inner = {name for name in uses if name in leaving}
+        for name in inner:  # no order matters: counts only
             leaving[name] -= uses.pop(name)
             if not leaving[name]:
                 del leaving[name]
         reads: dict[tuple[str, int], None] = {}
         for group in groups:
             for read in group.reads:
-                if any(read[0] in g.made for g in groups):
-                    if read[1]:
-                        return None  # a value of the group under another shape
-                else:
+                if read[0] not in inner:
                     reads[read] = None
+                elif read[1]:
+                    return None  # a value of the group under another shape
         if len(reads) > MAX_INPUTS or len(leaving) > MAX_OUTPUTS:
             return None
         if statements + len(reads) + len(leaving) > MAX_STATEMENTS:  # those that widen and round half types included
