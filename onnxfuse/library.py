@@ -10,11 +10,12 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import onnx
+from typing import TYPE_CHECKING, Any
 
 from onnxfuse.errors import SetupError, UsageError
+
+if TYPE_CHECKING:  # a server that registers the library needs onnx only if it names models
+    import onnx
 
 __all__ = ["DEFAULT_NAMES", "DOMAIN", "find_library", "highest_names", "library_path", "register"]
 
@@ -63,11 +64,10 @@ def _nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
+            if attribute.HasField("g"):
                 yield from _nodes(attribute.g)
-            elif attribute.type == onnx.AttributeProto.GRAPHS:
-                for inner in attribute.graphs:
-                    yield from _nodes(inner)
+            for inner in attribute.graphs:
+                yield from _nodes(inner)
 
 
 def highest_names(model: onnx.ModelProto) -> dict[str, int]:
@@ -85,6 +85,8 @@ def highest_names(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _load(model: onnx.ModelProto | bytes | str | os.PathLike[str]) -> onnx.ModelProto:
+    import onnx
+
     if isinstance(model, onnx.ModelProto):
         return model
     try:

@@ -133,6 +133,8 @@ def _role(spec: InputSpec, axis: int, dim: str) -> str:
             if re.search(pattern, dim.lower()):
                 if role == "total" and not re.search(r"total|\+", dim.lower()) and "mask" not in spec.words:
                     continue
+                if role == "batch" and axis and "batch" not in dim.lower():
+                    continue  # n as a number of things
                 return _picture_or_latent(spec) if role == "side" else role
     return _role_by_place(spec, axis)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +109,8 @@ def test_real_options_refuse_a_second_registration(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("onnxfuse.library.library_path", lambda: "anything")
     with pytest.raises(SetupError, match="already registered"):
         onnxfuse.register(options)
+
+
+def test_registering_needs_neither_onnx_nor_the_optimizer() -> None:
+    code = "import onnxfuse, sys; onnxfuse.register; assert not {'onnx', 'numpy', 'click'} & set(sys.modules), sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
