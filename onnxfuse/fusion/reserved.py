@@ -7,6 +7,7 @@ is traced back to the original nodes (:mod:`onnxfuse.fusion.trace`). An elementw
   scale, LayerNormalization, …) or of one of the runtime's own elementwise nodes (Gelu, BiasGelu, FastGelu, …);
 - it or the node that it became exists at the extended level and is gone, or made by another op, at the full level:
   it runs in the blocked NCHWc layout, and a fused node would need reorders on both sides;
+- the runtime moves a Transpose past it to drop it, and a fused node would hold the Transpose up;
 - it is a QuantizeLinear or DequantizeLinear beside an op that the runtime runs on integers;
 - its values vanish and nothing tells where they went.
 
@@ -33,6 +34,8 @@ __all__ = ["Pattern", "Reserved", "reserved_nodes"]
 Elementwise = Callable[[str, str], bool]
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _MICROSOFT = "com.microsoft"
+_NCHWC = "com.microsoft.nchwc"
+_BLOCKED = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
 # Ops that only rearrange, name or measure; seeing one tells nothing about where a computation went.
 _MOVES = frozenset(
     "Reshape Transpose Squeeze Unsqueeze Flatten Identity Cast Expand Shape Size Slice Concat Split Gather Tile "
@@ -45,6 +48,9 @@ _FOLDS = frozenset({"Conv", "FusedConv", "ConvTranspose"})
 _FOLDED = frozenset({"Add", "Sub", "Mul", "Div", "BatchNormalization"})
 
 _QUANTIZED = Reason("quantized-operator", "ONNX Runtime runs the operator beside it on the quantized values")
+_TRANSPOSED = Reason(
+    "transposed-by-runtime", "ONNX Runtime moves a Transpose past it, which a fused node would hold up"
+)
 _PAIRED = Reason("quantized-operator", "the other half of the pair stands beside an operator that runs on integers")
 
 
@@ -136,6 +142,7 @@ class _Finder:
         self.nodes = trace.view.graph.node
         self.elementwise = elementwise
         self.full = full
+        self.later = full.produced if full is not None else {}
         self.found: dict[int, Reason] = {}
         self.patterns: list[Pattern] = []
 
@@ -146,6 +153,7 @@ class _Finder:
         self._quantized()
         if self.full is not None:
             self._blocked(blocks, self.full)
+        self._past_transposes(blocks)
         return {self._name(index): self.found[index] for index in sorted(self.found)}
 
     def _name(self, index: int) -> str:
@@ -259,7 +267,7 @@ class _Finder:
 
     def _blocked(self, blocks: list[Block], full: OptGraph) -> None:
         """Reserve what exists at the extended level and is gone, or made by another op, at the full level."""
-        later = full.produced
+        later = self.later
         known = frozenset(later) | full.initializers | frozenset(full.inputs)
         reason = Reason("blocked-layout", "ONNX Runtime runs it in the blocked layout of the convolutions around it")
         moved: set[int] = set()  # places of optimized nodes
@@ -282,6 +290,40 @@ class _Finder:
             if moved.intersection(block.cluster):
                 for index in block.region:
                     self._reserve(index, reason)
+
+    # -------------------------------------------------------------------------------- moved transposes
+
+    def _past_transposes(self, blocks: list[Block]) -> None:
+        """Reserve elementwise nodes that the runtime moves a Transpose past, to drop it: a fused node would hold it up.
+
+        Values keep their names although their layout changes, so all elementwise nodes that are joined to those where
+        a Transpose vanished go with them. A Transpose beside a blocked convolution or pooling costs nothing there: the
+        reorder does it.
+        """
+        stack = []
+        for block in blocks:
+            before, now = self.trace.ops_of(block)
+            gone = [i for i in block.region if self.nodes[i].op_type == "Transpose" and not self._free_transpose(i)]
+            if gone and now["", "Transpose"] < before["", "Transpose"]:
+                stack += [i for i in block.region if self._is_elementwise(i) and i not in self.found]
+        while stack:
+            index = stack.pop()
+            if index in self.found or not self._is_elementwise(index):
+                continue
+            self.found[index] = _TRANSPOSED
+            node = self.nodes[index]
+            stack += [self.view.producer[name] for name in node.input if name in self.view.producer]
+            stack += [reader for name in node.output for reader in self.view.readers.get(name, ())]
+
+    def _free_transpose(self, index: int) -> bool:
+        """Whether a Transpose stands beside an op that runs in the blocked layout."""
+        maker = self.view.producer.get(self.nodes[index].input[0])
+        beside = self._readers(self.nodes[index]) + ([] if maker is None else [maker])
+        return any(self.nodes[i].op_type in _BLOCKED and self._runs_blocked(i) for i in beside)
+
+    def _runs_blocked(self, index: int) -> bool:
+        then = self.later.get(self._name(index))
+        return then is None or then.domain == _NCHWC
 
 
 def has_half(model: ModelProto) -> bool:

@@ -191,6 +191,23 @@ def test_chains_no_ops_folding_and_equal_expressions_are_free(transformer: Reser
     assert not free & set(transformer.by_output)
 
 
+def test_what_a_transpose_is_moved_past_is_reserved() -> None:
+    """Also what is joined to it: the runtime keeps the names of values whose layout it changed."""
+    g = Graph()
+    g.weight("w", 8, 8)
+    g.add("MatMul", "x w", "product")
+    g.add("Transpose", "product", "turned", perm=[0, 2, 1])
+    g.add("Exp", "turned", "exp")
+    g.add("Mul", "turned exp", "mul")
+    g.add("Tanh", "mul", "tanh")
+    g.add("Transpose", "tanh", "back", perm=[0, 2, 1])
+    g.add("MatMul", "back w", "y")
+    g.add("Exp", "y", "apart1")
+    g.add("Sin", "apart1", "apart2")
+    found = codes(reserved_nodes(g.model({"x": ["b", "t", 8]}, ["apart2"])))
+    assert found == dict.fromkeys(("exp", "mul", "tanh"), "transposed-by-runtime")
+
+
 def test_quantized_convolution_and_its_clamp() -> None:
     g = Graph()
     g.scalar("s", 0.05), g.scalar("ws", 0.02)

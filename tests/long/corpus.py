@@ -167,20 +167,22 @@ def without_library(before: Mapping[tuple[str, str], int], after: Mapping[tuple[
 
 
 def with_library(before: Mapping[tuple[str, str], int], after: Mapping[tuple[str, str], int]) -> list[str]:
-    """Reorders that came, and ops other than elementwise ones and moves that went."""
-    from onnxfuse.fusion.reserved import _MOVES
-    from onnxfuse.ops import elementwise_like
-
+    """Reorders and Transposes that came, and fused ops of the runtime that went (normalizations are counted together:
+    where a Transpose is not moved, the runtime may see the whole of one of which it saw a part before)."""
     found = []
+    sums: dict[str, list[int]] = {}
     for domain, op in sorted({*before, *after}):
-        then, now = before.get((domain, op), 0), after.get((domain, op), 0)
-        if op in ("ReorderInput", "ReorderOutput"):
-            if now > then:
-                found.append(f"with the library {op} {then} -> {now}")
-        elif now < then and op not in MAY_BE_LOST and op not in _MOVES:
-            own = domain == "com.microsoft"  # Gelu and the like, which the op table knows too
-            if own or not elementwise_like(domain, op):
-                found.append(f"with the library {op} {then} -> {now}")
+        name = "normalizations" if op.endswith("LayerNormalization") else op
+        if domain.startswith("com.microsoft") or name == "normalizations" or op.startswith("QLinear"):
+            counts = sums.setdefault(name, [0, 0])
+            counts[0] += before.get((domain, op), 0)
+            counts[1] += after.get((domain, op), 0)
+    key = "", "Transpose"
+    sums["Transpose"] = [before.get(key, 0), after.get(key, 0)]
+    for name, (then, now) in sums.items():
+        more = name in ("ReorderInput", "ReorderOutput", "Transpose")
+        if (now > then) if more else (now < then and name not in MAY_BE_LOST):
+            found.append(f"with the library {name} {then} -> {now}")
     return found
 
 
