@@ -52,7 +52,8 @@ def functions(test_library: Path) -> list[Function]:
 
 
 def test_stages_jump(functions: list[Function]) -> None:
-    """Every stage ends in a jump to the next; only those that compute lane by lane call anything."""
+    """Every stage ends in a jump to the next; only those that compute one lane or vector after the other call
+    anything."""
     stages = [f for f in functions if f.is_stage]
     for isa in SETS:
         assert sum(f.isa == isa for f in stages) > 300, f"stages of {isa} are missing"
@@ -61,7 +62,7 @@ def test_stages_jump(functions: list[Function]) -> None:
         calls = [c for c in f.code if c.startswith("call") and f"onnxfuse::{f.isa}::" not in c]
         returns = [c for c in f.code if c.startswith("ret")]
         jumps = [c for c in f.code if c.startswith("jmp") and "*" in c]
-        if "::lanes_binary<" not in f.name:
+        if not re.search(r"::(lanes_binary|function_loop|power_loop)<", f.name):
             assert not calls, f"{f.name} calls: {calls}"
         if "::end_stage(" in f.name:
             continue

@@ -9,8 +9,8 @@ namespace onnxfuse {
 inline namespace ONNXFUSE_ISA_NS {
 namespace {
 
-// The five functions that models use most are written out for all vectors of the tile, which run side by side; the
-// others run one vector after the other, to keep the code small.
+// The five functions of float32 that models use most are written out for all vectors of the tile, which run side by
+// side; the others run one vector after the other, to keep the code small.
 template <class Op, class V, bool wide>
 void function_straight(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a));
@@ -25,6 +25,12 @@ void function_loop(ONNXFUSE_PARAMETERS) {
   for (std::size_t k = 0; k < kCount<V, wide>; ++k) tile[k] = Op::apply(tile[k]);
   ONNXFUSE_EACH((kCount<V, wide>), tile[u]);
   ONNXFUSE_NEXT;
+}
+
+template <class Op, class V, bool wide, bool straight>
+StageFunction function_stage() {
+  if constexpr (straight) return stage(function_straight<Op, V, wide>);
+  else return stage(function_loop<Op, V, wide>);
 }
 
 template <class V, bool wide, bool reverse>
@@ -42,11 +48,11 @@ void power_loop(ONNXFUSE_PARAMETERS) {
 }
 
 #define ONNXFUSE_FUNCTIONS(X)                                                                                       \
-  X(exp, straight) X(log, straight) X(erf, straight) X(tanh, straight) X(sigmoid, straight)                         \
-  X(expm1, loop) X(log1p, loop) X(sin, loop) X(cos, loop) X(tan, loop) X(asin, loop) X(acos, loop) X(atan, loop)    \
-  X(sinh, loop) X(cosh, loop) X(asinh, loop) X(acosh, loop) X(atanh, loop)
+  X(exp, true) X(log, true) X(erf, true) X(tanh, true) X(sigmoid, true)                                             \
+  X(expm1, false) X(log1p, false) X(sin, false) X(cos, false) X(tan, false) X(asin, false) X(acos, false)           \
+  X(atan, false) X(sinh, false) X(cosh, false) X(asinh, false) X(acosh, false) X(atanh, false)
 
-#define ONNXFUSE_FUNCTION(name, style)                                       \
+#define ONNXFUSE_FUNCTION(name, frequent)                                    \
   struct function_##name {                                                   \
     template <class V>                                                       \
     ONNXFUSE_INLINE V apply(V a) { return name(a); }                         \
@@ -57,8 +63,9 @@ ONNXFUSE_FUNCTIONS(ONNXFUSE_FUNCTION)
 template <class V, Lanes lanes, bool wide>
 void add_functions(StageTable& table) {
   constexpr std::size_t k = static_cast<std::size_t>(lanes);
-#define ONNXFUSE_FUNCTION(name, style) \
-  table.instruction[static_cast<std::size_t>(Opcode::k_##name)][k].form[0] = stage(function_##style<function_##name, V, wide>);
+#define ONNXFUSE_FUNCTION(name, frequent)                                   \
+  table.instruction[static_cast<std::size_t>(Opcode::k_##name)][k].form[0] = \
+      function_stage<function_##name, V, wide, frequent && lanes == Lanes::kF32>();
   ONNXFUSE_FUNCTIONS(ONNXFUSE_FUNCTION)
 #undef ONNXFUSE_FUNCTION
   InstructionStages& power = table.instruction[static_cast<std::size_t>(Opcode::k_pow)][k];

@@ -40,9 +40,13 @@ bool has(Isa isa) {
   __builtin_cpu_init();
   switch (isa) {
     case Isa::kAvx512:  // -march=x86-64-v4
+#ifdef ONNXFUSE_EMULATE_AVX512
+      return has(Isa::kAvx2);
+#else
       return has(Isa::kAvx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
              __builtin_cpu_supports("avx512vl");
+#endif
     case Isa::kAvx2:  // -march=x86-64-v3
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
              __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt") &&
