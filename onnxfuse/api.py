@@ -221,9 +221,15 @@ def _validate(
     if fused is source.proto:
         return None
     try:
-        return compare_models(
+        check = compare_models(
             original, candidate, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
         )
+        if check.passed and check.widened:  # a bar so wide says little of a group: look at each
+            progress("checking the groups one by one")
+            alone = check_groups(original, candidate, "", seed=seed, rtol=rtol, atol=atol)
+            runs = [dataclasses.replace(run, name=f"group by group {run.name}") for run in alone.runs]
+            check = dataclasses.replace(check, runs=(*check.runs, *runs), first_group=alone.first_group)
+        return check
     except sessions.RunRefused as error:
         reason = f"the runtime cannot run the original ({error.message})"
     except NoInputsFit as error:

@@ -145,7 +145,7 @@ def _alone(
     """A model with this node alone; the x inputs are graph inputs, also where they are constants in the model."""
     alone = onnx.ModelProto(ir_version=model.ir_version)
     alone.opset_import.extend(model.opset_import)
-    alone.functions.extend(model.functions)
+    alone.functions.extend(f for f in model.functions if f.domain != DOMAIN or f.name == node.op_type)
     graph = alone.graph
     graph.name = "group"
     graph.node.append(node)

@@ -165,6 +165,26 @@ def test_half_precision_and_quantized_models_have_their_tolerance() -> None:
     assert quantized.quantized
 
 
+def test_a_quantized_model_may_move_as_its_own_roundings_do() -> None:
+    text = """g (float[N] x) => (float[N] y) <float k = {K}, float scale = {0.125}, uint8 zero = {128}> {
+        [mul] a = Mul(x, k)  [add] b = Add(a, a)  r = Reshape(b, flat)  q = QuantizeLinear(r, scale, zero)
+        y = DequantizeLinear(q, scale, zero) }"""
+    model, near, far = (parse(text.replace("{K}", k)) for k in ("{0.5}", "{0.5000001}", "{0.7}"))
+    for proto in (model, near, far):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "flat"))
+    ties = {"x": ((np.arange(64) - 32 + 0.5) * 0.125).astype(np.float32)}
+    report = check(model, near, inputs=ties)
+    assert report.passed
+    assert report.widened
+    output = report.runs[0].outputs[0]
+    assert output.error == 0.125  # one step of the quantization
+    assert output.limit == 0.25
+    assert not check(model, far, inputs=ties).passed
+    checked = api.optimize(model, inputs=ties).report.validation
+    assert checked is not None
+    assert "group by group without the library" in [run.name for run in checked.runs]
+
+
 def test_inputs_that_give_nan_are_replaced_by_positive_ones() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Neg(x)  b = Neg(a)  l = Log(b)  y = Neg(l) }")
     wrong = parse("g (float[N] x) => (float[N] y) { a = Neg(x)  b = Neg(a)  l = Log(b)  y = Abs(l) }")
