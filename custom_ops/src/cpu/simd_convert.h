@@ -103,8 +103,8 @@ ONNXFUSE_INLINE F32 to_f32(U64 lo, U64 hi) {
 ONNXFUSE_INLINE F64 to_f64(I64 v) { return vcvtq_f64_s64(v); }
 ONNXFUSE_INLINE F64 to_f64(U64 v) { return vcvtq_f64_u64(v); }
 #else
-// The low 32 bits under the exponent of 2^52 read as 2^52 + low, the high ones under that of 2^84 as 2^84 + high * 2^32:
-// all exact, and the last sum rounds once. The high half of a signed number is offset by 2^31.
+// The low 32 bits under the exponent of 2^52 read as 2^52 + low, the high ones under that of 2^84 as
+// 2^84 + high * 2^32: all exact, and the last sum rounds once. The high half of a signed number is offset by 2^31.
 ONNXFUSE_INLINE F64 join_halves(U64 high, U64 low, double offset) {
   const F64 h = (F64)(high | splat<U64>(0x4530000000000000u)), l = (F64)(low | splat<U64>(0x4330000000000000u));
   return (h - splat<F64>(offset)) + l;

@@ -14,8 +14,8 @@ ONNXFUSE_INLINE F64 exp_in_range(F64 x, F64* low = nullptr) {
   const F64 w = fma(x, splat<F64>(0x1.71547652b82fep0), splat<F64>(kMagicF64)), n = w - splat<F64>(kMagicF64);
   const F64 high = fnma(n, splat<F64>(0x1.62e42feep-1), x), second = n * splat<F64>(0x1.a39ef35793c76p-33);
   const F64 r = high - second, lost = (high - r) - second;
-  const F64 q = polynomial(r, 0.5, 0.16666666666666682, 0.04166666666666609, 0.008333333333316918, 0.0013888888889117298,
-                           0.0001984126989667947, 2.4801586924529267e-05, 2.7557234560028207e-06,
+  const F64 q = polynomial(r, 0.5, 0.16666666666666682, 0.04166666666666609, 0.008333333333316918,
+                           0.0013888888889117298, 0.0001984126989667947, 2.4801586924529267e-05, 2.7557234560028207e-06,
                            2.7557582862146833e-07, 2.5112144121077043e-08, 2.082651569807897e-09);
   const F64 one = splat<F64>(1.0), p = fma(r * r, q, lost) + r, sum = one + p;
   if (low != nullptr) *low = scale(p - (sum - one), w);

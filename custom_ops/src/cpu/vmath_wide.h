@@ -271,7 +271,8 @@ ONNXFUSE_INLINE F32 tan(F32 x) {
 // what C asks for: the sign of a negative base, NaN for its powers that are not whole, 1 where 0 times infinity arose.
 ONNXFUSE_INLINE F32 pow(F32 a, F32 b) {
   const F32 size = abs(a), one = splat<F32>(1.0f), inf = splat<F32>(__builtin_inff());
-  F32 r = narrow(wide::exp(widen_lo(b) * wide::log(widen_lo(size))), wide::exp(widen_hi(b) * wide::log(widen_hi(size))));
+  const F64 low = widen_lo(b) * wide::log(widen_lo(size)), high = widen_hi(b) * wide::log(widen_hi(size));
+  F32 r = narrow(wide::exp(low), wide::exp(high));
   const F32 half = b * splat<F32>(0.5f);
   const I32 whole = rint(b) == b, odd = whole & (rint(half) != half);
   r = (F32)((I32)r | (odd & bits(a) & splat<I32>(INT32_MIN)));
