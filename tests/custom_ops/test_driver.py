@@ -19,8 +19,10 @@ Shape = tuple[int, ...]
 
 
 def weighted_sum(dtypes: Sequence[str], pads: Sequence[int] = (), scalars: int = 0) -> str:
-    """x0 * 1 + x1 * 2 + x2 * 3 + ... in f32, with the c inputs behind; exact for small whole numbers. A second output in
-    the type of x0, so that output sizes differ."""
+    """x0 * 1 + x1 * 2 + x2 * 3 + ... in f32, with the c inputs behind; exact for small whole numbers.
+
+    A second output in the type of x0, so that output sizes differ.
+    """
     names = [f"x{k}" for k in range(len(dtypes))] + [f"c{k}" for k in range(scalars)]
     types = [*dtypes, *["f32"] * scalars]
     pads = [*pads] + [0] * (len(names) - len(pads))
@@ -104,7 +106,7 @@ BROADCASTS: dict[str, tuple[list[Shape], list[int]]] = {
     "just-below-a-chunk": ([(1023, 1), (1, 2)], []),
     "row-of-255": ([(9, 255), (9, 1), (255,)], []),
     "row-of-256": ([(9, 256), (9, 1), (256,)], []),
-    "many-inputs": ([(3, 4, 5)] + [(1, 4, 1), (3, 1, 5)] * 20, []),
+    "many-inputs": ([(3, 4, 5), *[(1, 4, 1), (3, 1, 5)] * 20], []),
 }
 
 
@@ -209,7 +211,10 @@ def test_empty(library: TestLibrary, name: str) -> None:
 
 
 REFUSED: dict[str, tuple[list[Shape], list[int], str]] = {
-    "different": ([(2, 3), (2, 4)], [], r"input 1 \(x0\) of shape \[2,3\] and input 2 \(x1\) of shape \[2,4\] do not broadcast"),
+    "different": (
+        [(2, 3), (2, 4)], [],
+        r"input 1 \(x0\) of shape \[2,3\] and input 2 \(x1\) of shape \[2,4\] do not broadcast",
+    ),
     "zero": ([(0,), (3,)], [], r"shape \[0\] and input 2 \(x1\) of shape \[3\]"),
     "third": ([(5, 1), (1, 3), (4, 3)], [], r"input 1 \(x0\) of shape \[5,1\] and input 3 \(x2\) of shape \[4,3\]"),
     "scalar-between": ([(2,), (), (3,)], [], r"input 1 .* and input 3 \(x2\)"),
@@ -242,9 +247,12 @@ def inplace_text(pads: Sequence[int] = (0, 0)) -> str:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     ("first", "second"),
-    [((1000,), (1000,)), ((50, 300), (300,)), ((500, 3), (3,)), ((500, 3), (500, 1)), ((70, 3001), (70, 1)), ((5,), ())],
+    [
+        ((1000,), (1000,)), ((50, 300), (300,)), ((500, 3), (3,)), ((500, 3), (500, 1)), ((70, 3001), (70, 1)),
+        ((5,), ()),
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_in_place(library: TestLibrary, first: Shape, second: Shape, threads: int) -> None:
     text = inplace_text()
     x, y = data(first, "f32", 1), data(second, "f32", 2)

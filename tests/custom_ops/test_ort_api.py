@@ -59,6 +59,6 @@ def test_positions_of_newer_functions(header: str, facts: dict[tuple[str, str], 
 
 
 def test_offsets(header: str, facts: dict[tuple[str, str], tuple[int, str]]) -> None:
-    """Every field, so that the struct has the size that the runtime reads; the compiler checks offset against layout."""
+    """Every field, so that the struct has the size that the runtime reads; the compiler checks the layout."""
     declared = {name: offset for offset, name in rows(header, "ONNXFUSE_CUSTOM_OP")} | {"version": 0}
     assert declared == {name: offset for (struct, name), (offset, _) in facts.items() if struct == "OrtCustomOp"}

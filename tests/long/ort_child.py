@@ -1,0 +1,93 @@
+"""The part of ort_versions.py that runs in the other environments: needs numpy and onnxruntime, nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+DISABLED = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+
+
+def session(path: str, level: Any, library: str | None) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    if library is not None:
+        options.register_custom_ops_library(library)
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run(s: Any, feeds: list[dict[str, np.ndarray]]) -> list[list[Any]]:
+    names = {value.name for value in s.get_inputs()} | {value.name for value in s.get_overridable_initializers()}
+    return [s.run(None, {k: v for k, v in feed.items() if k in names}) for feed in feeds or [{}]]
+
+
+def difference(have: Any, want: Any, rtol: float, atol: float) -> str:
+    """What differs, or "". Floats within atol + rtol * the largest value; everything else equal."""
+    if not isinstance(want, np.ndarray):
+        return "" if repr(have) == repr(want) else "differs"
+    if have.dtype != want.dtype or have.shape != want.shape:
+        return f"{have.dtype}{have.shape} instead of {want.dtype}{want.shape}"
+    if want.dtype.kind != "f" or want.size == 0:
+        return "" if (have == want).all() else "differs"
+    a, b = have.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isnan(a), np.isnan(b)) or not np.array_equal(a[np.isinf(b)], b[np.isinf(b)]):
+        return "not finite in other places"
+    if not finite.any():
+        return ""
+    worst = float(np.abs(a[finite] - b[finite]).max())
+    return "" if worst <= atol + rtol * float(np.abs(b[finite]).max()) else f"differs by {worst:g}"
+
+
+def examine(entry: dict[str, Any], library: str) -> list[str]:
+    """What is wrong with one optimized model; raises what the runtime raises for the original."""
+    feeds = []
+    for path in entry["feeds"]:
+        with np.load(path) as data:
+            feeds.append(dict(data))
+    want = run(session(entry["original"], DISABLED, None), feeds)
+    wrong = []
+    for lib, level in itertools.product((None, library), (DISABLED, ALL)):
+        label = f"{'with' if lib else 'without'} library, {'all optimizations' if level == ALL else 'none'}"
+        try:
+            have = run(session(entry["fused"], level, lib), feeds)
+        except Exception as error:
+            wrong.append(f"{label}: {str(error)[:300]}")
+            continue
+        for k, (mine, theirs) in enumerate(zip(have, want, strict=True)):
+            for j, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+                text = difference(a, b, entry["rtol"], entry["atol"])
+                if text:
+                    wrong.append(f"{label}, feed {k}, output {j}: {text}")
+    return wrong
+
+
+def main() -> int:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        work = json.load(file)
+    passed, failed, unknown = 0, 0, []
+    for entry in work["jobs"]:
+        try:
+            wrong = examine(entry, work["library"])
+        except Exception:
+            unknown.append(entry["name"])  # this version does not run the original
+            continue
+        failed += bool(wrong)
+        passed += not wrong
+        for text in wrong:
+            print(f"  {entry['name']}: {text}")
+    text = f"; does not run the original of {', '.join(unknown)}" if unknown else ""
+    print(f"onnxruntime {onnxruntime.__version__}: {passed} passed, {failed} failed{text}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

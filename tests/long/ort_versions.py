@@ -1,0 +1,146 @@
+"""Optimized models on released ONNX Runtimes, each in an environment of its own, with and without the library.
+
+    python tests/long/ort_versions.py [--versions 1.18.1,1.27.0] [--library FILE] [--only NAME]
+
+The shared cases (ONNXFUSE_CASES) and hand-made models are optimized once, here. Then, for each version, a child process
+of that environment runs the original (optimizations off) and the optimized model four times (with and without the
+library, optimizations off and on) and compares. The environments stay in the user's cache folder. Ends with 1 if
+anything differs or does not load, with 2 if an environment cannot be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnx
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.custom_ops import handmade  # noqa: E402
+
+VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.23.2", "1.27.0", "1.31.1")
+PYTHONS = ("python3.12", "python3.11", "python3.10", sys.executable)  # the oldest wheels end at 3.12
+Feeds = list[dict[str, np.ndarray]]
+
+
+def environment(version: str) -> Path | None:
+    """The interpreter of an environment with this onnxruntime; made if absent. None where no Python will do."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxfuse" / "ort"
+    folder = base / version
+    python = folder / "bin" / "python"
+    done = folder / ".complete"
+    if done.is_file():
+        return python
+    numpy = "numpy<2" if version.startswith("1.18.") else "numpy"
+    for candidate in PYTHONS:
+        try:
+            subprocess.run([candidate, "-m", "venv", "--clear", folder], check=True, capture_output=True)
+            command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+            subprocess.run([*command, f"onnxruntime=={version}", numpy], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        done.touch()
+        return python
+    return None
+
+
+def cases() -> Iterator[tuple[str, onnx.ModelProto, Feeds]]:
+    """The shared cases that are to be optimized and run: name, model, feeds."""
+    folder = Path(os.environ.get("ONNXFUSE_CASES") or ROOT / "../shared/cases")
+    if not folder.is_dir():
+        print("no folder of shared cases (ONNXFUSE_CASES): only the hand-made models are run")
+    for path in sorted(folder.glob("[0-9][0-9][0-9]_*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        case: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(case)
+        skipped = ("ORT_CANNOT", "ORT_REFUSES", "ORT_DIFFERS", "SLOW")
+        if any(getattr(case, name, None) for name in skipped) or not hasattr(case, "model"):
+            continue
+        if getattr(case, "MUST", {}).get("exit", 0) == 0 and hasattr(case, "inputs"):
+            yield path.stem, case.model(), case.inputs()
+
+
+def pairs(folder: Path, only: str) -> list[dict[str, Any]]:
+    """Writes original, optimized model and feeds of everything that is to be run; the jobs of the children."""
+    jobs = []
+    for name, original, fused, feeds in handmade.models():
+        if only in name:
+            before, after = folder / f"{name}.onnx", folder / f"{name}.fused.onnx"
+            onnx.save(original, before)
+            onnx.save(fused, after)
+            jobs.append(job(folder, name, before, after, feeds))
+    for name, model, feeds in cases():
+        if only not in name:
+            continue
+        before, after = folder / f"{name}.onnx", folder / f"{name}.fused.onnx"
+        onnx.save(model, before)
+        command = [sys.executable, "-m", "onnxfuse", "optimize", "-q", "--no-validate", str(before), str(after)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        if done.returncode != 0:
+            print(f"{name}: optimize ended with {done.returncode}: {done.stderr.strip()}")
+            jobs.append({"name": name, "failed": True})
+            continue
+        jobs.append(job(folder, name, before, after, feeds))
+    return jobs
+
+
+def job(folder: Path, name: str, before: Path, after: Path, feeds: Feeds) -> dict[str, Any]:
+    """One entry of the children's list. float16 anywhere in the model widens the tolerance."""
+    files = []
+    for k, feed in enumerate(feeds):
+        path = folder / f"{name}.{k}.npz"
+        np.savez(path, **cast("dict[str, Any]", feed))
+        files.append(str(path))
+    half = b"float16" in onnx.printer.to_text(onnx.load(before, load_external_data=False)).encode()
+    return {"name": name, "original": str(before), "fused": str(after), "feeds": files, "rtol": 4e-3 if half else 1e-4,
+            "atol": 4e-3 if half else 1e-6}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--versions", default=",".join(VERSIONS))
+    parser.add_argument("--library", help="default: that of the installed package")
+    parser.add_argument("--only", default="", help="models with this in their name")
+    options = parser.parse_args()
+    if options.library is None:
+        from onnxfuse.library import library_path
+
+        options.library = library_path()
+    wrong = False
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = pairs(Path(folder), options.only)
+        wrong = any(entry.get("failed") for entry in jobs)
+        jobs = [entry for entry in jobs if not entry.get("failed")]
+        work = {"library": str(Path(options.library).resolve()), "jobs": jobs}
+        (Path(folder) / "jobs.json").write_text(json.dumps(work), encoding="utf-8")
+        for version in options.versions.split(","):
+            python = environment(version)
+            if python is None:
+                print(f"onnxruntime {version}: no environment could be made", file=sys.stderr)
+                return 2
+            command = [str(python), str(ROOT / "tests/long/ort_child.py"), str(Path(folder) / "jobs.json")]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            print(done.stdout, end="")
+            noise = [line for line in done.stderr.splitlines() if "API version" in line or "onnxfuse" in line]
+            if noise or done.returncode != 0:
+                wrong = True
+                print(f"  onnxruntime {version} ended with {done.returncode}")
+                print("   ", "\n    ".join(noise) or done.stderr[-2000:])
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
