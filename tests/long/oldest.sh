@@ -19,5 +19,5 @@ sed -n '/^dependencies = \[/,/^\]/p; /^cpu = /p' pyproject.toml | grep -o '"[^"]
     > "$VENV/oldest.txt"
 cat "$VENV/oldest.txt"
 "${pip[@]}" install -r "$VENV/oldest.txt" "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
-PATH="$PWD/$VENV/bin:$PATH" "${pip[@]}" install --no-build-isolation --constraint "$VENV/oldest.txt" --editable ".[cpu,test]"
+PATH="$PWD/$VENV/bin:$PATH" "${pip[@]}" install --no-build-isolation --config-settings=build-dir=build/test --constraint "$VENV/oldest.txt" --editable ".[cpu,test]"
 "$VENV/bin/python" -m pytest "$@"

@@ -18,18 +18,18 @@ FOLDER = shared_folder("ONNXFUSE_CORPUS", "../shared/models")
 SMALL = {
     "black_scholes": 1,
     "adamw_step": 1,
-    "feature_hashing": 1,
-    "if_early_exit": 1,
+    "feature_hashing": 2,
+    "if_early_exit": 4,
     "scan_ema_rnn": 1,
-    "diffusion_policy": 1,
+    "diffusion_policy": 6,
     "functions_mlp": 0,
-    "egnn": 1,
-    "dfl_head": 0,
-    "realnvp_flow": 1,
-    "mobile_hswish_op10": 1,
+    "egnn": 4,
+    "dfl_head": 1,
+    "realnvp_flow": 15,
+    "mobile_hswish_op10": 12,
     "mobilenet_v2_qdq": 0,
     "mobilenet_v2_fp16": 0,
-    "siren_mlp": 0,
+    "siren_mlp": 4,
 }
 
 
