@@ -28,7 +28,10 @@ def verify_plan(model: Model, plan: Plan) -> None:
                 if index in owner:
                     raise PlanError(f"node {index} of graph {path!r} is in two groups")
                 owner[index] = number
+        place = {index: at for at, index in enumerate(view.order)}
         for group in groups:
+            if sorted(group.nodes, key=place.__getitem__) != list(group.nodes):
+                raise PlanError(f"group at node {group.nodes[0]} of graph {path!r}: nodes are not in topological order")
             _verify_group(context, group)
         _verify_order(view, owner)
         left = {item.output for item in plan.left if item.graph == path}
@@ -42,9 +45,6 @@ def verify_plan(model: Model, plan: Plan) -> None:
 def _verify_group(context: Context, group: Group) -> None:
     view, what = context.view, f"group at node {group.nodes[0]} of graph {group.path!r}"
     nodes, members = [view.graph.node[index] for index in group.nodes], set(group.nodes)
-    place = {index: at for at, index in enumerate(view.order)}
-    if sorted(group.nodes, key=place.__getitem__) != list(group.nodes):
-        raise PlanError(f"{what}: nodes are not in topological order")
     made = [o for node in nodes for o in node.output if o]
     needed = [o for o in made if o in view.kept or any(r not in members for r in view.readers.get(o, ()))]
     if list(group.outputs) != needed or not needed:
@@ -56,9 +56,9 @@ def _verify_group(context: Context, group: Group) -> None:
         raise PlanError(f"{what}: an attribute is no constant")
     if any(read.is_scalar and len(context.term(read.value).dims) > _least_rank(context, group) for read in group.reads):
         raise PlanError(f"{what}: an attribute may carry the rank")
+    present = {(read.value, read.pad) for read in group.reads} | {(name, 0) for name in made}
     for node in nodes:
-        if not {(operand.value, operand.pad) for operand in ops.operands(node, context)} <= (
-                {(read.value, read.pad) for read in group.reads} | {(name, 0) for name in made}):
+        if not all((operand.value, operand.pad) in present for operand in ops.operands(node, context)):
             raise PlanError(f"{what}: {node.op_type} reads what does not enter")
     if sum(ops.counts(node, context) for node in nodes) < 2:
         raise PlanError(f"{what}: fewer than two ops that count")

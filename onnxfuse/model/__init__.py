@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from onnxfuse.model.graphs import GraphView
 from onnxfuse.model.load import Model, from_proto, load
-from onnxfuse.model.save import save
 from onnxfuse.model.shapes import Term
 
-__all__ = ["GraphView", "Model", "Term", "from_proto", "load", "save"]
+__all__ = ["GraphView", "Model", "Term", "from_proto", "load"]

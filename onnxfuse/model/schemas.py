@@ -15,11 +15,11 @@ __all__ = ["check_node", "output_types", "shape_rule", "type_word"]
 
 _JOIN = frozenset("""Add Sub Mul Div Pow Mod Max Min Sum Mean And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual
     BitwiseAnd BitwiseOr BitwiseXor BitShift Where""".split())
-_FIRST = frozenset("""Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh
-    DequantizeLinear Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LeakyRelu
-    Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid
-    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CumSum LayerNormalization
-    InstanceNormalization GroupNormalization RMSNormalization""".split())
+_FIRST = frozenset("""Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast CastLike Ceil Celu
+    Clip Cos Cosh DequantizeLinear Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax Identity IsInf IsNaN
+    LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear Reciprocal Relu Round Selu Shrink
+    Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CumSum
+    LayerNormalization InstanceNormalization GroupNormalization RMSNormalization""".split())
 _CONTRIB_FIRST = frozenset("""BiasGelu FastGelu Gelu QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization
     EmbedLayerNormalization""".split())
 _CONTRIB_TYPE = _CONTRIB_FIRST | frozenset("""Attention MultiHeadAttention GroupQueryAttention FusedConv FusedMatMul
