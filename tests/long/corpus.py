@@ -9,12 +9,13 @@ library and are compared with the original at the runtime's optimizations off; a
 of the original, of the fused model without the library and with it are compared:
 
 - without the library the graph has as many nodes of every op as that of the original;
-- with it there are no more reorders, and no op that the runtime does better is lost (QuickGelu may be: a larger group
-  takes it).
+- with it there are no more reorders or Transposes, and no op that the runtime fuses itself is lost (QuickGelu may be: a
+  larger group takes it).
 
 Each model runs in a process of its own; its result is a JSON file in the cache folder, so that an interrupted run goes
-on where it stopped. Results of other sources, another library or another runtime are not used again. The models lie in
-$ONNXFUSE_CACHE (default ~/.cache/onnxfuse/corpus); the corpus itself is $ONNXFUSE_CORPUS (default ../shared/models).
+on where it stopped. Results of other sources, another library or another runtime are not used again. The models lie
+in $ONNXFUSE_CACHE (default: onnxfuse/corpus in the user's cache folder); the corpus itself is $ONNXFUSE_CORPUS
+(default ../shared/models).
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def corpus_folder() -> Path:
 
 def cache_folder() -> Path:
     """Where models, once materialized, and results are kept."""
-    given = os.environ.get("ONNXFUSE_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "onnxfuse" / "corpus"
+    given, base = os.environ.get("ONNXFUSE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    return Path(given) if given else (Path(base) if base else Path.home() / ".cache") / "onnxfuse" / "corpus"
 
 
 def catalog(folder: Path) -> ModuleType:
@@ -256,6 +257,7 @@ def document(rows: list[Row]) -> str:
 
     used = versions()
     fused, left = sum(r.fused for r in rows), sum(sum(r.left.values()) for r in rows)
+    with_groups = sum(bool(row.groups) for row in rows)
     codes: Counter[str] = Counter()
     for row in rows:
         codes.update(row.left)
@@ -266,11 +268,11 @@ Written by `make models`: every model of the shared corpus (published models and
 goes through `onnxfuse optimize`, and its two feeds run with and without the library and are compared with the original
 at the runtime's optimizations off. *Largest error* is the largest difference of any output in these four runs, as a
 part of the largest magnitude of that output. Without the library ONNX Runtime's fully optimized graph has as many nodes
-of every op as that of the original; with it no model gains a reorder of the blocked layout and no op that the runtime
-fuses itself is lost but QuickGelu. What is not so stands in bold in the last column.
+of every op as that of the original; with it no model gains a reorder of the blocked layout or a Transpose, and no op
+that the runtime fuses itself is lost but QuickGelu. What is not so stands in bold in the last column.
 
-onnxruntime {used["onnxruntime"]}, onnx {used["onnx"]}. {len(rows)} models, {sum(bool(r.groups) for r in rows)} of them
-with fused nodes: {fused:,} ops in {sum(r.groups for r in rows):,} fused nodes, {left:,} elementwise ops left alone.
+onnxruntime {used["onnxruntime"]}, onnx {used["onnx"]}. {len(rows)} models, {with_groups} of them with
+fused nodes: {fused:,} ops in {sum(r.groups for r in rows):,} fused nodes, {left:,} elementwise ops left alone.
 
 {table(rows)}
 Why elementwise ops were left alone, over all models (`onnxfuse explain MODEL` tells it node by node):
