@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from onnxfuse.fusion.candidates import Candidate
 from onnxfuse.fusion.context import Context
 from onnxfuse.fusion.partition import Partition
+from onnxfuse.fusion.surgeon import followers, surgeon_graph
 from onnxfuse.model import Term
 from onnxfuse.model.shapes import join, padded
 from onnxfuse.program.instructions import MAX_INPUTS, MAX_OUTPUTS, MAX_STATEMENTS
@@ -48,12 +49,7 @@ class Grower:
         view = context.view
         self._order = view.order
         self._place = {index: place for place, index in enumerate(view.order)}
-        edges: list[list[int]] = [[] for _ in view.order]
-        for name, readers in view.readers.items():
-            maker = view.producer.get(name)
-            if maker is not None:
-                edges[self._place[maker]] += [self._place[r] for r in readers]
-        self._partition = Partition(edges)
+        self._partition = Partition(followers(surgeon_graph(view)))
         self._refused: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._groups = {self._place[index]: self._single(index) for index in candidates}
 
