@@ -32,6 +32,7 @@ from typing import Any
 LEVELS = ("extended", "full")
 INSERTED_CAST = "InsertedPrecisionFreeCast_"  # prefix that the runtime gives to float32 twins of half values
 SMALL_ELEMENTS = 1 << 16  # tensors up to this size keep their values in a copy
+MASK_ELEMENTS = 1 << 22  # and these masks, which are parts of attention patterns
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "precision"})
 
@@ -139,14 +140,17 @@ def optimized_graphs(
 def _run_child(work: Path, timeout: float) -> None:
     """Run this file on ``work/request.json``; RuntimeRefused where it leaves no result."""
     with open(work / "stderr", "wb") as stderr:
-        child = subprocess.Popen(
-            [sys.executable, str(Path(__file__).absolute()), str(work / "request.json")],
-            stdin=subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            cwd=work,
-            start_new_session=True,  # so that the whole group can be ended
-        )
+        try:
+            child = subprocess.Popen(
+                [sys.executable, str(Path(__file__).absolute()), str(work / "request.json")],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                cwd=work,
+                start_new_session=True,  # so that the whole group can be ended
+            )
+        except OSError as error:
+            raise RuntimeRefused(f"no process can be started for ONNX Runtime: {error}") from None
         try:
             code = child.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -356,7 +360,8 @@ def _copy_tensor(tensor: Any, folder: Path, half: bool, in_graph: bool) -> int:
     if tensor.data_type == onnx.TensorProto.STRING:
         return 0
     name = tensor.name
-    if elements <= SMALL_ELEMENTS or not in_graph:
+    mask = tensor.data_type == onnx.TensorProto.BOOL and elements <= MASK_ELEMENTS
+    if elements <= SMALL_ELEMENTS or mask or not in_graph:
         array = onnx.numpy_helper.to_array(tensor, str(folder))
         tensor.CopyFrom(onnx.numpy_helper.from_array(array.astype(np.float32) if changes else array, name))
         return 0
@@ -388,5 +393,6 @@ def _bits(data_type: int) -> int:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # the folder of this file: its modules must not stand before others of the same name
+    # the modules beside this file must not stand before others of the same name
+    sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).absolute().parent)]
     _child(sys.argv[1])

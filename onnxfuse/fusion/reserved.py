@@ -51,6 +51,7 @@ _QUANTIZED = Reason("quantized-operator", "ONNX Runtime runs the operator beside
 _TRANSPOSED = Reason(
     "transposed-by-runtime", "ONNX Runtime moves a Transpose past it, which a fused node would hold up"
 )
+_HANDS_ON = Reason("fused-by-runtime", "hands its input on to a node that is left to ONNX Runtime")
 _PAIRED = Reason("quantized-operator", "the other half of the pair stands beside an operator that runs on integers")
 
 
@@ -154,6 +155,7 @@ class _Finder:
         if self.full is not None:
             self._blocked(blocks, self.full)
         self._past_transposes(blocks)
+        self._no_ops()
         return {self._name(index): self.found[index] for index in sorted(self.found)}
 
     def _name(self, index: int) -> str:
@@ -163,8 +165,19 @@ class _Finder:
         return self.elementwise(domain_of(self.nodes[index]), self.nodes[index].op_type)
 
     def _reserve(self, index: int, reason: Reason) -> None:
+        """Reserve a node if it is elementwise, and its twins: the runtime merges them."""
         if self._is_elementwise(index):
             self.found.setdefault(index, reason)
+            for name in self.nodes[index].output:
+                for twin in self.trace.makers.get(self.trace.class_of(name), ()):
+                    if self.nodes[twin].op_type == self.nodes[index].op_type:
+                        self.found.setdefault(twin, reason)
+
+    def _no_ops(self) -> None:
+        """Reserve what only hands a value on to a reserved node: as part of a group it would stand in between."""
+        for index in reversed(self.view.order):
+            if index in self.trace.passing and any(reader in self.found for reader in self._readers(self.nodes[index])):
+                self.found.setdefault(index, _HANDS_ON)
 
     # -------------------------------------------------------------------------------- fused by the runtime
 

@@ -61,6 +61,11 @@ class Trace:
     """Value -> a name that stands for its class (of the first value in it)."""
     roots: dict[str, int] = field(default_factory=dict)
     """Class -> place of the node that makes it; none for inputs, initializers and values from outside."""
+    makers: dict[str, list[int]] = field(default_factory=dict)
+    """Class -> places of all nodes that make a value of it: the root, its twins, and what hands it on unchanged."""
+
+    passing: set[int] = field(default_factory=set)
+    """Places of nodes that hand their input on unchanged."""
 
     def __post_init__(self) -> None:
         self._number_values()
@@ -106,7 +111,10 @@ class Trace:
                 continue
             source = self._passes(node)
             if source is not None:
-                self.classes[node.output[0]] = self.class_of(source)
+                kind = self.class_of(source)
+                self.classes[node.output[0]] = kind
+                self.makers.setdefault(kind, []).append(index)
+                self.passing.add(index)
                 continue
             for place, name in enumerate(node.output):
                 if not name:
@@ -114,6 +122,7 @@ class Trace:
                 key = self._node_key(index, node, place)
                 kind = keys.setdefault(key, name)
                 self.classes[name] = kind
+                self.makers.setdefault(kind, []).append(index)
                 if kind == name:
                     self.roots[name] = index
 

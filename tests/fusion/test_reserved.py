@@ -208,6 +208,24 @@ def test_what_a_transpose_is_moved_past_is_reserved() -> None:
     assert found == dict.fromkeys(("exp", "mul", "tanh"), "transposed-by-runtime")
 
 
+def test_twins_and_no_ops_inside_a_fused_node_are_reserved() -> None:
+    """In a group they would stand between the product and its activation."""
+    g = Graph()
+    g.weight("w", 8, 8), g.weight("b", 8)
+    g.add("MatMul", "x w", "product")
+    g.add("Identity", "product", "same")
+    g.add("Add", "same b", "sum")
+    g.add("Add", "product b", "twin")
+    g.add("Relu", "sum", "relu")
+    g.add("Relu", "twin", "relu_twin")
+    g.add("Exp", "relu_twin", "exp")
+    g.add("Tanh", "exp", "tanh")
+    g.add("Identity", "relu", "handed")
+    g.add("Sin", "handed", "sin")
+    found = codes(reserved_nodes(g.model({"x": [4, 8]}, ["tanh", "sin"])))
+    assert found == dict.fromkeys(("same", "sum", "twin", "relu", "relu_twin"), "fused-by-runtime")
+
+
 def test_quantized_convolution_and_its_clamp() -> None:
     g = Graph()
     g.scalar("s", 0.05), g.scalar("ws", 0.02)
