@@ -330,7 +330,7 @@ Executable::Executable(Program program, const DType* input_storage, const DType*
       input_storage_(input_storage, input_storage + program_.inputs.size()),
       output_storage_(output_storage, output_storage + program_.outputs.size()),
       scalars_(scalars, scalars + program_.scalar_count()),
-      machine_(Machine::build(program_, input_storage, output_storage, isa)) {
+      machine_(Machine::build(program_, input_storage, output_storage, isa, scalars_.data())) {
   for (DType t : input_storage_) input_bytes_.push_back(static_cast<uint8_t>(size_of(t)));
   for (DType t : output_storage_) output_bytes_.push_back(static_cast<uint8_t>(size_of(t)));
 }

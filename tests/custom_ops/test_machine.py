@@ -224,6 +224,17 @@ def test_in_place(machine: MachineLibrary, isa: str, dtype: str, places: dict[in
             assert_same(g, w[:n], f"{n} elements of {dtype} in place {places}", a, b)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_swap_in_place(machine: MachineLibrary, isa: str, dtype: str) -> None:
+    """Inputs that leave, each over the other one."""
+    text = f"onnxfuse 1\nin x0 {dtype}\nin x1 {dtype}\nout x0\nout x1\n"
+    a, b = numbers(dtype, 300, 1), numbers(dtype, 300, 2)
+    for n in (3, 300):
+        got = machine.run(text, [a[:n], b[:n]], n, isa=isa, in_place={0: 1, 1: 0})
+        for g, w in zip(got, (a, b), strict=True):
+            assert_same(g, w[:n], f"{n} elements of {dtype}")
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_half_stored_as_f32(machine: MachineLibrary, isa: str, dtype: str) -> None:
     """Such values are read and written as they are, rounded by casts alone."""

@@ -20,7 +20,7 @@ double addition_ns(Isa isa) {
     case Isa::kAvx2:
       return 0.035;
     default:
-      return 0.08;
+      return 0.1;
   }
 }
 
