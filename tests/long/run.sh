@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 VENV=${VENV:-.venv}
-STEPS=${STEPS:-sanitize fuzz slow versions oldest corpus}
+STEPS=${STEPS:-sanitize emulated fuzz slow versions oldest corpus}
 python=$VENV/bin/python
 compiler=${CXX:-g++}
 
@@ -16,6 +16,15 @@ sanitize() {
         ONNXFUSE_LIBRARY=$PWD/build/sanitize/libonnxfuse.so \
         ONNXFUSE_TEST_LIBRARY=$PWD/build/sanitize/libonnxfuse_test.so \
         "$python" -m pytest --timeout 1800
+}
+
+# The machine's AVX-512 stages with emulated intrinsics: the tests of a processor that has none skip them.
+emulated() {
+    local PATH="$PWD/$VENV/bin:$PATH"
+    cmake -S custom_ops -B build/emulated -G Ninja -DONNXFUSE_TESTS=ON -DONNXFUSE_EMULATE_AVX512=ON &&
+        cmake --build build/emulated --target onnxfuse_test &&
+        ONNXFUSE_TEST_LIBRARY=$PWD/build/emulated/libonnxfuse_test.so \
+            "$python" -m pytest tests/custom_ops/test_machine.py tests/custom_ops/test_machine_programs.py
 }
 
 # The program parser and the machine on damaged and random programs.
