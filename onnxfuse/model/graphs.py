@@ -94,6 +94,9 @@ def view_graphs(model: ModelProto) -> GraphView:
     and cycles."""
     view = _view(model.graph, "", None, None, old=model.ir_version < 4)
     view.kept |= _trained(model)
+    for info in model.training_info:
+        for binding in (*info.initialization_binding, *info.update_binding):
+            view.constants.pop(binding.key, None)  # training gives it other values
     for name, index in view.free.items():
         if index < 0:
             raise ModelError(f"graph output {name!r} is made by no node")

@@ -250,6 +250,7 @@ def test_everything_else_survives() -> None:
     model = from_proto(proto)
     result = apply(model, make_plan(model, PlanOptions(verify=True)))
     assert fused_nodes(result.graph)[0].output[:] == ["b", "y"]  # the annotated value leaves
+    assert fused_nodes(result.graph)[0].input[:] == ["onnxfuse_kernels", "x", "w"]  # training changes w
     assert [t.name for t in result.graph.initializer] == ["w", "axis", "b_scale", "onnxfuse_kernels"]
     reduced = ModelProto()
     reduced.CopyFrom(result)
