@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -56,7 +57,7 @@ def error_text(result: Result) -> str:
 
 def table(outcomes: Sequence[Outcome]) -> Table:
     """The table of all models."""
-    view = Table(title="Real models, before and after", title_justify="left", header_style="bold")
+    view = Table(title="Real models, before and after", title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
     for title in ("model", "nodes", "fused into", "largest\nerror", "ms before", "ms after", "faster by\n(10-90 %)"):
         view.add_column(title, justify="left" if title == "model" else "right", no_wrap=True)
     view.add_column("noise\n(10-90 %)", justify="right", style="dim", no_wrap=True)
