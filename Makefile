@@ -83,7 +83,7 @@ models: $(LIBRARY) ## optimize the whole corpus and write docs/models.md (long)
 	@$(BIN)/python tests/long/corpus.py --write docs/models.md
 
 docs: $(LIBRARY) ## write docs/ops.md anew from the op table
-	@$(BIN)/python -m onnxfuse.ops.document > docs/ops.md
+	@$(BIN)/python -m onnxfuse.ops.docs > docs/ops.md
 
 picture: $(LIBRARY) ## make the picture of the README anew from a real run
 	@$(BIN)/python -m models.run --svg docs/images/run.svg

@@ -52,6 +52,27 @@ def test_machine_paths_are_seen(line: str) -> None:
     assert MACHINE.search(line)
 
 
+def test_links_lead_somewhere(tracked: list[Path]) -> None:
+    """Relative links of the documents name files of the repository."""
+    broken = []
+    for path in (path for path in tracked if path.suffix == ".md"):
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
+            if "://" not in link and not (path.parent / link).exists():
+                broken.append(f"{path.name}: {link}")
+    assert broken == []
+
+
+def test_make_uses_files_that_exist(root: Path) -> None:
+    """Scripts and modules that the Makefile runs are there."""
+    text = (root / "Makefile").read_text(encoding="utf-8")
+    modules = [name.replace(".", "/") for name in re.findall(r"-m ((?:onnxfuse|models)[.\w]*)", text)]
+    scripts = re.findall(r"\b(?:tests|models|custom_ops)/[\w/]+\.(?:sh|py)\b", text)
+    assert modules
+    assert scripts
+    missing = [name for name in modules if not (root / f"{name}.py").is_file() and not (root / name).is_dir()]
+    assert [name for name in scripts if not (root / name).is_file()] + missing == []
+
+
 def test_scripts_can_be_run(tracked: list[Path]) -> None:
     scripts = [path for path in tracked if path.suffix == ".sh" or path.parent.name == ".ci"]
     assert scripts
