@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from onnxfuse.check import feeds, sessions
@@ -213,7 +214,8 @@ def _run_original(
 def _moved(
     original: Subject, session: Any, feed: Mapping[str, Any], outputs: Mapping[str, Any], seed: int, threads: int
 ) -> dict[str, float]:
-    """How far a quantized model moves by itself, by output: optimized by the runtime, or by noise in its inputs."""
+    """How far a quantized model moves by itself, by output: optimized by the runtime, or by noise in its inputs (in its
+    weights, where nothing but token numbers and the like come in)."""
     others = []
     with contextlib.suppress(sessions.RunRefused):  # a model that only loads unoptimized has no such bar
         others.append(sessions.run(original.session(optimize=True, threads=threads), feed, list(outputs)))
@@ -223,10 +225,26 @@ def _moved(
             noisy = {name: _last_bits(value, rng) if _is_real(value) else value for name, value in feed.items()}
             with contextlib.suppress(sessions.RunRefused):
                 others.append(sessions.run(session, noisy, list(outputs)))
+    else:
+        for _ in range(_NOISES):
+            with contextlib.suppress(sessions.RunRefused):
+                noisy_session = _with_noisy_weights(original, rng).session(optimize=False, threads=threads)
+                others.append(sessions.run(noisy_session, feed, list(outputs)))
     return {
         name: max((largest_move(other[name], value) for other in others), default=0.0)
         for name, value in outputs.items()
     }
+
+
+def _with_noisy_weights(original: Subject, rng: np.random.Generator) -> Subject:
+    """The model with noise in the last bits of its float32 weights, those in external files aside."""
+    model = onnx.ModelProto()
+    model.CopyFrom(original.model)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            noisy = _last_bits(onnx.numpy_helper.to_array(tensor), rng)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(noisy, tensor.name))
+    return dataclasses.replace(original, model=model, path=None)
 
 
 def _is_real(value: Any) -> bool:

@@ -185,6 +185,19 @@ def test_a_quantized_model_may_move_as_its_own_roundings_do() -> None:
     assert "group by group without the library" in [run.name for run in checked.runs]
 
 
+def test_a_quantized_model_without_real_inputs_is_shaken_by_its_weights() -> None:
+    text = """g (int64[N] i) => (float[N] y) <float k = {K}, float scale = {0.125}, uint8 zero = {128}> {
+        x = Gather(table, i)  a = Mul(x, k)  b = Add(a, a)  q = QuantizeLinear(b, scale, zero)
+        y = DequantizeLinear(q, scale, zero) }"""
+    model, near, far = (parse(text.replace("{K}", k)) for k in ("{0.5}", "{0.5000001}", "{0.7}"))
+    for proto in (model, near, far):
+        ties = ((np.arange(64) - 32 + 0.5) * 0.125).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(ties, "table"))
+    everything = {"i": np.arange(64)}
+    assert check(model, near, inputs=everything).passed
+    assert not check(model, far, inputs=everything).passed
+
+
 def test_inputs_that_give_nan_are_replaced_by_positive_ones() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Neg(x)  b = Neg(a)  l = Log(b)  y = Neg(l) }")
     wrong = parse("g (float[N] x) => (float[N] y) { a = Neg(x)  b = Neg(a)  l = Log(b)  y = Abs(l) }")
