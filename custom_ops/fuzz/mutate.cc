@@ -18,7 +18,9 @@ namespace {
 using Line = std::vector<std::string>;
 using Random = std::mt19937_64;
 
-const std::string& pick(const std::vector<std::string>& words, Random& random) { return words[random() % words.size()]; }
+const std::string& pick(const std::vector<std::string>& words, Random& random) {
+  return words[random() % words.size()];
+}
 
 size_t below(size_t n, Random& random) { return n == 0 ? 0 : random() % n; }
 
@@ -86,7 +88,8 @@ std::vector<Line> make(Random& random) {
     ++made;
   }
   const size_t outputs = 1 + random() % 4;
-  for (size_t k = 0; k < outputs; ++k) lines.push_back({"out", values[values.size() - 1 - below(values.size(), random) / 2].first});
+  for (size_t k = 0; k < outputs; ++k)
+    lines.push_back({"out", values[values.size() - 1 - below(values.size(), random) / 2].first});
   return lines;
 }
 

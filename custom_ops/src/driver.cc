@@ -1,6 +1,6 @@
 // How a call is cut up. Two ways:
 //
-// - rows: the innermost collapsed dim is long. The machine runs along it; an input either moves there or is one element.
+// - rows: the innermost collapsed dim is long. The machine runs along it; an input moves there or is one element.
 // - chunks: it is short. A chunk is a whole number of steps along some dim, small enough for L1; inputs that are
 //   neither contiguous nor scalar are expanded to the chunk's elements first (once, where they repeat).
 //
@@ -18,7 +18,9 @@
 namespace onnxfuse {
 namespace {
 
-constexpr int64_t kLongRow = 256;        // elements from which a row is run by itself
+// Elements from which a row is run by itself: measured where inputs are expanded for every chunk, and where they repeat
+// from chunk to chunk and are expanded once.
+constexpr int64_t kLongRow = 128, kLongRowOnce = 512;
 constexpr size_t kChunk = 1024;          // elements of a chunk
 constexpr size_t kExpandedBytes = 24576; // of all expanded inputs together: they stay in L1
 constexpr double kSplitNs = 2500;        // estimated time from which a call is split
@@ -122,15 +124,17 @@ void Call::find_strided() noexcept {
 
 void Call::choose_chunks() noexcept {
   const int64_t row = space.size[space.rank - 1];
-  if (strided_count == 0 || row >= kLongRow) return;
+  if (strided_count == 0 || row >= kLongRowOnce) return;
   size_t bytes = 0;
   for (size_t i = 0; i < strided_count; ++i) bytes += strided[i].bytes;
   const auto capacity = static_cast<int64_t>(std::min(kChunk, kExpandedBytes / bytes));
   if (capacity < 2 * row) return;
-  chunked = true;
   lead = space.rank - 1;
   inner = 1;
   while (lead > 0 && inner * space.size[lead] <= capacity) inner *= space.size[lead--];
+  for (size_t i = 0; i < strided_count; ++i)
+    if (strided[i].stride[lead] != 0 && row >= kLongRow) return;
+  chunked = true;
   step = std::min(space.size[lead], capacity / inner);
   const int64_t pieces = (space.size[lead] + step - 1) / step;
   step = (space.size[lead] + pieces - 1) / pieces;  // pieces of about the same size
@@ -296,8 +300,9 @@ void Call::run_part(size_t index) noexcept {
   const int64_t end = std::min(units, begin + part);
   if (frame <= 16384) return run_on_stack<16384>(*this, begin, end);
   if (frame <= 131072) return run_on_stack<131072>(*this, begin, end);
-  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(kLine, round_up(frame, kLine)), &std::free);
-  if (memory) run_range(begin, end, static_cast<uint8_t*>(memory.get()));
+  void* block = std::aligned_alloc(kLine, round_up(frame, kLine));
+  const std::unique_ptr<void, decltype(&std::free)> memory(block, &std::free);
+  if (memory) run_range(begin, end, static_cast<uint8_t*>(block));
   else no_memory = true;
 }
 

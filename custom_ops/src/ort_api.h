@@ -110,7 +110,8 @@ struct Ort {
   // `has_24`: the table is that of API version 24 or later.
   Ort(const OrtApi* api, bool has_24) {
     const auto table = reinterpret_cast<void (*const*)()>(api);
-#define ONNXFUSE_RESOLVE(position, name, result, parameters) name = reinterpret_cast<result(*) parameters>(table[position]);
+#define ONNXFUSE_RESOLVE(position, name, result, parameters) \
+  name = reinterpret_cast<result(*) parameters>(table[position]);
     ONNXFUSE_ORT_API(ONNXFUSE_RESOLVE)
     if (has_24) { ONNXFUSE_ORT_API_24(ONNXFUSE_RESOLVE) }
 #undef ONNXFUSE_RESOLVE

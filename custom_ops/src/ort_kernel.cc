@@ -141,7 +141,8 @@ class OrtHost final : public Host {
 std::string Kernel::describe(const Ort& ort, const OrtKernelInfo* node, const std::string& op_name) {
   std::string node_name;
   try {
-    node_name = two_call_text(ort, [&](char* out, size_t* size) { return ort.KernelInfo_GetNodeName(node, out, size); });
+    const auto get = [&](char* out, size_t* size) { return ort.KernelInfo_GetNodeName(node, out, size); };
+    node_name = two_call_text(ort, get);
   } catch (const OrtFailure&) {
     // an unnamed node
   }
@@ -178,8 +179,8 @@ Kernel::Kernel(const Ort& ort, const OrtKernelInfo* node, std::string where) : o
     }
     OrtTypeInfo* info = nullptr;
     check(ort, ort.KernelInfo_GetInputTypeInfo(node, k + kFirstTensor, &info));
-    input_storage.push_back(
-        storage_type("input " + std::to_string(k + kFirstTensor) + " (x" + std::to_string(k) + ")", type, element_of(ort, info)));
+    const std::string what = "input " + std::to_string(k + kFirstTensor) + " (x" + std::to_string(k) + ")";
+    input_storage.push_back(storage_type(what, type, element_of(ort, info)));
   }
   for (size_t k = 0; k < outputs; ++k) {
     OrtTypeInfo* info = nullptr;

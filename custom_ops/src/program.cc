@@ -49,7 +49,7 @@ class Parser {
     if (rest_.size() > ONNXFUSE_MAX_TEXT)
       throw ProgramError("line 1: the text has " + std::to_string(rest_.size()) + " bytes; the limit is " +
                          std::to_string(ONNXFUSE_MAX_TEXT));
-    if (!next_line() || line_ != kHeader) fail("a program begins with '" + std::string(kHeader) + "', not " + quoted(line_));
+    if (!next_line() || line_ != kHeader) fail("a program begins with " + quoted(kHeader) + ", not " + quoted(line_));
     bool more = next_line();
     for (; more && starts("in "); more = next_line()) input();
     if (program_.inputs.empty()) fail("there is no x input");
@@ -148,12 +148,14 @@ class Parser {
       fail("expected an input such as x0 or c0, not " + quoted(input_name));
     if (scalar && tensors_ == 0) fail("there is no x input");
     if (!scalar && tensors_ != program_.inputs.size()) fail("the x inputs stand before the c inputs");
-    if (k != next) fail("expected input " + std::string(1, input_name[0]) + std::to_string(next) + ", not " + quoted(input_name));
+    if (k != next)
+      fail("expected input " + std::string(1, input_name[0]) + std::to_string(next) + ", not " + quoted(input_name));
     if (program_.inputs.size() == ONNXFUSE_MAX_INPUTS)
       fail("more than " + std::to_string(ONNXFUSE_MAX_INPUTS) + " inputs");
     InputDecl decl{dtype(token("a type")), 0, scalar};
     if (!at_end_) {
-      if (scalar || token("'pad'") != "pad") fail("nothing may follow the type of " + quoted(input_name) + (scalar ? "" : " but 'pad'"));
+      if (scalar || token("'pad'") != "pad")
+        fail("nothing may follow the type of " + quoted(input_name) + (scalar ? "" : " but 'pad'"));
       const std::string_view text = token("a number of dims");
       uint32_t pad = 0;
       if (!number(text, pad) || pad < 1 || pad > kMaxPad)
@@ -201,7 +203,8 @@ class Parser {
     const OpcodeInfo& row = kTable[static_cast<size_t>(stmt.op)];
     const size_t dot = text.find('.');
     const bool two = row.form == Form::k_compare || row.form == Form::k_select || row.form == Form::k_cast;
-    if (two != (dot != std::string_view::npos)) fail("instruction " + quoted(word) + " takes " + (two ? "two types" : "one type"));
+    if (two != (dot != std::string_view::npos))
+      fail("instruction " + quoted(word) + " takes " + (two ? "two types" : "one type"));
     stmt.t0 = dtype(text.substr(0, dot));
     stmt.t1 = two ? dtype(text.substr(dot + 1)) : stmt.t0;
     const auto takes = [&](DType t) { return (row.type_mask >> static_cast<unsigned>(t) & 1u) != 0; };

@@ -69,7 +69,9 @@ Operator::Operator(const Ort& runtime, std::string name_) : OrtCustomOp{}, ort(r
   GetExecutionProviderType = [](const OrtCustomOp*) noexcept -> const char* { return nullptr; };  // CPU
   GetInputTypeCount = [](const OrtCustomOp*) noexcept -> size_t { return 2; };
   GetInputType = [](const OrtCustomOp*, size_t i) noexcept -> int { return i == 0 ? kElementU8 : kElementUndefined; };
-  GetInputCharacteristic = [](const OrtCustomOp*, size_t i) noexcept { return i == 0 ? kInputRequired : kInputVariadic; };
+  GetInputCharacteristic = [](const OrtCustomOp*, size_t i) noexcept {
+    return i == 0 ? kInputRequired : kInputVariadic;
+  };
   GetInputMemoryType = [](const OrtCustomOp*, size_t i) noexcept { return i == 0 ? kMemoryCpuInput : kMemoryDefault; };
   GetVariadicInputMinArity = [](const OrtCustomOp*) noexcept { return 1; };
   GetVariadicInputHomogeneity = [](const OrtCustomOp*) noexcept { return 0; };
@@ -140,7 +142,8 @@ size_t names_in(const std::string& text) {
     begin = end + 1;
     const size_t colon = item.find(':');
     const std::string digits = colon == std::string::npos ? "" : item.substr(colon + 1);
-    const bool number = !digits.empty() && digits.size() <= 5 && digits.find_first_not_of("0123456789") == std::string::npos;
+    const bool number =
+        !digits.empty() && digits.size() <= 5 && digits.find_first_not_of("0123456789") == std::string::npos;
     const size_t value = number ? std::stoul(digits) : 0;
     if (!number || value > kMostNames)
       throw std::invalid_argument(std::string("session config ") + kNamesKey + " is '" + text +

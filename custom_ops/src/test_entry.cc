@@ -63,8 +63,8 @@ ONNXFUSE_EXPORT int onnxfuse_test_parse(const char* program, size_t len, char* e
 // Runs a program. `in`: x then c; storage types by number in the order of the table, -1 for the program's own;
 // `out`: buffers of the iteration shape. 0: done; 1: the program is wrong; 2: anything else.
 ONNXFUSE_EXPORT int onnxfuse_test_run(const char* program, size_t len, int isa, const void* const* in,
-                                      const int64_t* const* in_dims, const int* in_rank, const int* in_storage, int n_in,
-                                      void* const* out, const int* out_storage, char* error, size_t error_len,
+                                      const int64_t* const* in_dims, const int* in_rank, const int* in_storage,
+                                      int n_in, void* const* out, const int* out_storage, char* error, size_t error_len,
                                       int threads) {
   using namespace onnxfuse;
   return report(error, error_len, [&] {
@@ -85,7 +85,8 @@ ONNXFUSE_EXPORT int onnxfuse_test_run(const char* program, size_t len, int isa, 
     }
     for (size_t k = 0; k < parsed.outputs.size(); ++k)
       output_types.push_back(storage(out_storage[k], parsed.type_of(parsed.outputs[k])));
-    const Executable exe(std::move(parsed), input_types.data(), output_types.data(), scalars.data(), static_cast<Isa>(isa));
+    const Executable exe(std::move(parsed), input_types.data(), output_types.data(), scalars.data(),
+                         static_cast<Isa>(isa));
     TestHost host(out, threads);
     exe.run(inputs.data(), host);
   });

@@ -115,8 +115,10 @@ def job(folder: Path, name: str, before: Path, after: Path, feeds: Feeds, expect
         return files
 
     half = b"float16" in onnx.printer.to_text(onnx.load(before, load_external_data=False)).encode()
-    return {"name": name, "original": str(before), "fused": str(after), "feeds": save("in", feeds),
-            "expected": save("out", expected), "rtol": 4e-3 if half else 1e-4, "atol": 4e-3 if half else 1e-6}  # fmt: skip
+    return {
+        "name": name, "original": str(before), "fused": str(after), "feeds": save("in", feeds),
+        "expected": save("out", expected), "rtol": 4e-3 if half else 1e-4, "atol": 4e-3 if half else 1e-6,
+    }  # fmt: skip
 
 
 def main() -> int:
