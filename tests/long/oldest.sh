@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests with the oldest version of each dependency that pyproject.toml allows: what its lower bounds promise.
-# Takes a Python for which those versions have wheels (3.10 to 3.12) from PYTHON, or the first of these that is found.
+# The runtime is a new one: tests/long/ort_versions.py tries the others. Takes a Python for which those versions have wheels (3.10 to 3.12) from PYTHON, or the first of these that is found.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 VENV=${VENV:-build/venv-oldest}
@@ -14,10 +14,11 @@ done
 rm -rf "$VENV"
 "$python" -m venv "$VENV"
 pip=("$VENV/bin/python" -m pip --disable-pip-version-check --quiet)
-# name>=version of the section of dependencies and of the extra `cpu`, turned into name==version
-sed -n '/^dependencies = \[/,/^\]/p; /^cpu = /p' pyproject.toml | grep -o '"[^"]*>=[^"]*"' | tr -d '"' | sed 's/>=/==/' \
+# name>=version of the section of dependencies, turned into name==version
+sed -n '/^dependencies = \[/,/^\]/p' pyproject.toml | grep -o '"[^"]*>=[^"]*"' | tr -d '"' | sed 's/>=/==/' \
     > "$VENV/oldest.txt"
 cat "$VENV/oldest.txt"
 "${pip[@]}" install -r "$VENV/oldest.txt" "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
-PATH="$PWD/$VENV/bin:$PATH" "${pip[@]}" install --no-build-isolation --config-settings=build-dir=build/test --constraint "$VENV/oldest.txt" --editable ".[cpu,test]"
+PATH="$PWD/$VENV/bin:$PATH" "${pip[@]}" install --no-build-isolation --config-settings=build-dir=build/test \
+    --constraint "$VENV/oldest.txt" --editable ".[cpu,test]"
 "$VENV/bin/python" -m pytest "$@"
