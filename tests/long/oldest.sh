@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests with the oldest version of each dependency that pyproject.toml allows: what its lower bounds promise.
-# The runtime is a new one: tests/long/ort_versions.py tries the others. Takes a Python for which those versions have wheels (3.10 to 3.12) from PYTHON, or the first of these that is found.
+# The runtime is a new one: tests/long/ort_versions.py tries the others. Takes a Python for which those versions have wheels
+# (3.10 to 3.12) from PYTHON, or the first of these that is found.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 VENV=${VENV:-build/venv-oldest}

@@ -32,9 +32,9 @@ fuzz() {
     "$python" custom_ops/fuzz/run.py --library build/sanitize
 }
 
-# Tests under tests/long, and the shared cases that take gigabytes.
+# The shared cases with those that take gigabytes.
 slow() {
-    ONNXFUSE_SLOW_CASES=1 "$python" -m pytest tests/cases && "$python" -m pytest --timeout 7200 tests/long
+    ONNXFUSE_SLOW_CASES=1 "$python" -m pytest tests/cases
 }
 
 # Optimized models on older ONNX Runtimes, each in an environment of its own.
