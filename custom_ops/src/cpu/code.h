@@ -51,8 +51,8 @@ using StageFunction = void (*)();  // of the type that stages.h gives it
 using LaneFunction = void (*)(const void* a, const void* b, void* r, size_t n);
 
 // An operand in memory: the bytes at sources[source].base + offset + (i * element size & sources[source].mask), where
-// i is the first element of the tile. A mask of zero makes it one tile for all: a slot of the frame, a constant, a value
-// computed once a call, or a single element that was expanded.
+// i is the first element of the tile. A mask of zero makes it one tile for all: a slot of the frame, a constant, a
+// value computed once a call, or a single element that was expanded.
 struct Place {
   uint32_t source = 0;
   uint32_t offset = 0;
@@ -101,11 +101,11 @@ struct StageTable {
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type
   StageFunction store[kDTypes] = {};        // output a.source = acc, to a storage type
   StageFunction spill[2] = {};              // slot a = acc; 32-bit and 64-bit lanes
-  StageFunction wrap[kDTypes] = {};         // acc = acc brought into the range (rounded to f16, bf16); null: nothing to do
-  StageFunction cast[kLanes][kLanes] = {};  // null: nothing to do
+  StageFunction wrap[kDTypes] = {};         // acc brought into the range of a small type, or rounded to f16 or bf16
+  StageFunction cast[kLanes][kLanes] = {};
   StageFunction cast_odd[kLanes] = {};      // to f32, rounded to odd: the first half of a cast to f16 or bf16
-  StageFunction select[2][3] = {};          // by the width of the choices; the operand that is in acc. The other two are
-                                            // a and b, in the order of the instruction
+  StageFunction select[2][3] = {};          // by the width of the choices and the operand that is in acc; the other
+                                            // two are a and b, in the order of the instruction
   StageFunction lanes[2][2] = {};           // [width][acc is the second operand]: acc = lanes(acc, b), through slot a
   StageFunction loop = nullptr;             // the next tile, or the end
   StageFunction end = nullptr;

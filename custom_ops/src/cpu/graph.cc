@@ -27,6 +27,13 @@ bool is_small(DType type) noexcept {
   return type == DType::k_i8 || type == DType::k_i16 || type == DType::k_u8 || type == DType::k_u16 || is_half(type);
 }
 
+// Whether the same bits stand in both: signed and unsigned integers of one width differ only in how they are used.
+bool same_lanes(Lanes a, Lanes b) noexcept {
+  const auto narrow = [](Lanes l) { return l == Lanes::kI32 || l == Lanes::kU32; };
+  const auto wide = [](Lanes l) { return l == Lanes::kI64 || l == Lanes::kU64; };
+  return a == b || (narrow(a) && narrow(b)) || (wide(a) && wide(b));
+}
+
 float half_to_float(uint64_t bits) {
   const int exponent = static_cast<int>(bits >> 10 & 31), mantissa = static_cast<int>(bits & 1023);
   float size = std::ldexp(static_cast<float>(exponent ? mantissa + 1024 : mantissa), std::max(exponent, 1) - 25);
@@ -61,22 +68,16 @@ uint64_t lane_bits(DType type, uint64_t bits) {
 CastStages cast_stages(const StageTable& table, DType from, DType to) noexcept {
   const size_t f = static_cast<size_t>(lanes_of(from)), t = static_cast<size_t>(lanes_of(to));
   CastStages r;
-  const auto add = [&r](StageFunction step) {
-    if (step != nullptr) r.step[r.count++] = step;
-  };
   // Two roundings to nearest are not one; a first one to odd is harmless.
-  const bool odd = is_half(to) && !fits(from, to) && table.cast_odd[f] != nullptr;
-  if (f != t) add(odd ? table.cast_odd[f] : table.cast[f][t]);
-  if (is_small(to) && !fits(from, to)) add(table.wrap[static_cast<size_t>(to)]);
+  const bool narrows = is_small(to) && !fits(from, to);
+  if (!same_lanes(lanes_of(from), lanes_of(to)))
+    r.step[r.count++] = narrows && is_half(to) ? table.cast_odd[f] : table.cast[f][t];
+  if (narrows) r.step[r.count++] = table.wrap[static_cast<size_t>(to)];
   return r;
 }
 
 bool cast_is_free(DType from, DType to) noexcept {
-  const Lanes f = lanes_of(from), t = lanes_of(to);
-  const auto bits_alone = [](Lanes l) { return l == Lanes::kI32 || l == Lanes::kU32; };
-  const auto wide_bits_alone = [](Lanes l) { return l == Lanes::kI64 || l == Lanes::kU64; };
-  const bool same = f == t || (bits_alone(f) && bits_alone(t)) || (wide_bits_alone(f) && wide_bits_alone(t));
-  return same && (!is_small(to) || fits(from, to));
+  return same_lanes(lanes_of(from), lanes_of(to)) && (!is_small(to) || fits(from, to));
 }
 
 Graph::Graph(const Program& p, const DType* input_storage, const uint64_t* scalars) : program(p) {

@@ -8,7 +8,7 @@
 
 namespace onnxfuse {
 
-// What a cast takes: no stage, one, or two.
+// What a cast takes: no stage, one, or two. A null step: the table lacks it.
 struct CastStages {
   StageFunction step[2] = {};
   size_t count = 0;

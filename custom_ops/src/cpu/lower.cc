@@ -76,7 +76,8 @@ class Lowering {
         in_memory_[v] = true;
         code_.reads[v] = true;
       } else if (value.kind == Value::kConstant) {
-        const auto [entry, is_new] = known.try_emplace({bytes(v), value.bits}, Place{kConstants, static_cast<uint32_t>(size)});
+        const Place next{kConstants, static_cast<uint32_t>(size)};
+        const auto [entry, is_new] = known.try_emplace({bytes(v), value.bits}, next);
         place_[v] = entry->second;
         in_memory_[v] = true;
         if (is_new) size += add_constant(bytes(v), value.bits);
@@ -166,7 +167,8 @@ class Lowering {
   }
 
   [[noreturn]] void missing(const Stmt& s) const {
-    throw std::logic_error(std::string("the machine has no stage for ") + info(s.op).name + "." + name(s.t0));
+    throw std::logic_error(std::string("the machine has no stage for ") + info(s.op).name + "." + name(s.t0) + "." +
+                           name(s.t1));
   }
 
   void wrap(const Stmt& s) {
@@ -178,7 +180,10 @@ class Lowering {
     load(a);
     keep(1);
     const CastStages steps = cast_stages(table_, s.t0, s.t1);
-    for (size_t k = 0; k < steps.count; ++k) push(steps.step[k]);
+    for (size_t k = 0; k < steps.count; ++k) {
+      if (steps.step[k] == nullptr) missing(s);
+      push(steps.step[k]);
+    }
   }
 
   void unary(uint32_t a, const Stmt& s) {

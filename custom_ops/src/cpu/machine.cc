@@ -12,7 +12,7 @@
 namespace onnxfuse {
 namespace {
 
-// Relative to an addition of float32 on one element, in ns; measured on a 3.7 GHz server core.
+// An addition of float32 on one element of long rows, in ns; measured on server cores of about 3.5 GHz.
 double addition_ns(Isa isa) {
   switch (isa) {
     case Isa::kAvx512:
@@ -70,7 +70,8 @@ class TileMachine final : public Machine {
   size_t tile() const noexcept override { return table_->tile; }
   double cost() const noexcept override { return cost_; }
 
-  void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame) const noexcept override {
+  void run(const void* const* in, const uint8_t* step, void* const* out, size_t n,
+           void* frame) const noexcept override {
     if (n == 0) return;
     const size_t tile = table_->tile;
     char* const base = static_cast<char*>(frame);
@@ -94,8 +95,7 @@ class TileMachine final : public Machine {
     if (n < tile) return run_rest(context, out, 0, n, base);
 
     for (const Operand& output : outputs_) context.outputs[output.index] = static_cast<char*>(out[output.index]);
-    context.last = n - tile;
-    table_->enter(code_.loop.data(), &context, 0);
+    run_tiles(context, n);
     const size_t rest = n % tile;
     if (rest == 0) return;
     // Elements computed twice cost less than a copy of the rest; but where an output lies over an input, that input is
@@ -110,6 +110,21 @@ class TileMachine final : public Machine {
     uint32_t index;
     uint32_t bytes;  // of an element
   };
+
+  // All whole tiles of n elements.
+  void run_tiles(Context& context, size_t n) const noexcept {
+    const size_t tile = table_->tile;
+#ifdef __SANITIZE_ADDRESS__
+    // The sanitizer turns the jumps of stages that have local variables into calls, which must not pile up.
+    for (size_t i = 0; i + tile <= n; i += tile) {
+      context.last = i;
+      table_->enter(code_.loop.data(), &context, i);
+    }
+#else
+    context.last = n - tile;
+    table_->enter(code_.loop.data(), &context, 0);
+#endif
+  }
 
   bool in_place(const Context& context) const noexcept {
     for (const Operand& output : outputs_)
