@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.fusion import ort_child
-from onnxfuse.fusion.ort_child import RuntimeRefused, optimized_graphs
-from onnxfuse.fusion.reserved import Reserved, has_half, reserved_nodes
+from onnxfuse.fusion.ort_child import OptGraph, OptNode, RuntimeRefused, optimized_graphs
+from onnxfuse.fusion.reserved import Reserved, compare, has_half, reserved_nodes
 from onnxfuse.model import Model, from_proto, load
 
 pytest.importorskip("onnxruntime", reason="the runtime itself decides what it fuses")
@@ -307,6 +307,30 @@ def test_bodies_have_their_own_names() -> None:
     assert set(codes(answer, "out.then_branch")) == {"u", "v"}
     assert codes(answer, "out.else_branch") == {}
     assert codes(answer) == {}
+
+
+def test_what_cannot_be_traced_is_left_alone_and_counted() -> None:
+    """Two Mul before, one after beside a fused node: which of them was fused is unclear."""
+    g = Graph()
+    g.weight("w", 8, 8), g.scalar("a", 3.0), g.scalar("b", 5.0)
+    g.add("Mul", "x a", "first")
+    g.add("MatMul", "first w", "product")
+    g.add("Mul", "product b", "second")
+    g.add("Tanh", "second", "tanh")
+    model = g.model({"x": [4, 8]}, ["tanh"])
+    graph = OptGraph(
+        ("x",),
+        ("tanh",),
+        frozenset({"w", "a", "b"}),
+        (
+            OptNode("com.microsoft", "FusedMatMul", ("x", "w"), ("new",)),
+            OptNode("", "Mul", ("new", "b"), ("second",)),
+            OptNode("", "Tanh", ("second",), ("tanh",)),
+        ),
+    )
+    answer = compare(model.main, graph, graph)
+    assert codes(answer) == dict.fromkeys(("first", "second"), "untraceable")
+    assert answer.untraceable == 2
 
 
 def test_a_model_that_the_runtime_refuses_reserves_nothing() -> None:
