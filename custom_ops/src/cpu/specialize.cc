@@ -1,0 +1,115 @@
+#include "specialize.h"
+
+#include <cstring>
+#include <limits>
+#include <optional>
+
+namespace onnxfuse {
+namespace {
+
+bool is_float(DType type) noexcept { return type == DType::k_f32 || type == DType::k_f64; }
+
+// The number that these bits are, where it is certain to fit a double.
+std::optional<double> number(DType type, uint64_t bits) {
+  switch (type) {
+    case DType::k_f32: {
+      float f;
+      std::memcpy(&f, &bits, sizeof f);
+      return static_cast<double>(f);
+    }
+    case DType::k_f64: {
+      double d;
+      std::memcpy(&d, &bits, sizeof d);
+      return d;
+    }
+    case DType::k_i32:
+      return static_cast<double>(static_cast<int32_t>(bits));
+    case DType::k_i64: {
+      const auto i = static_cast<int64_t>(bits);
+      if (i < -1024 || i > 1024) return std::nullopt;
+      return static_cast<double>(i);
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+class Specializer {
+ public:
+  Specializer(const Program& program, const uint64_t* scalars) : old_(program), scalars_(scalars) {}
+
+  Program run() {
+    new_.inputs = old_.inputs;
+    for (uint32_t v = 0; v < old_.inputs.size(); ++v) ids_.push_back(v);
+    for (const Stmt& statement : old_.statements) {
+      Stmt s = statement;
+      for (size_t k = 0; k < info(s.op).arity; ++k) s.operands[k] = ids_[s.operands[k]];
+      ids_.push_back(s.op == Opcode::k_pow ? power(s, known(statement.operands[1])) : add(s));
+    }
+    for (uint32_t v : old_.outputs) new_.outputs.push_back(ids_[v]);
+    return std::move(new_);
+  }
+
+ private:
+  // The number that a value of the old program has in every call.
+  std::optional<double> known(uint32_t value) const {
+    const size_t inputs = old_.inputs.size();
+    if (value < inputs) {
+      if (!old_.inputs[value].is_scalar || scalars_ == nullptr) return std::nullopt;
+      return number(old_.inputs[value].dtype, scalars_[value - old_.tensor_count()]);
+    }
+    const Stmt& s = old_.statements[value - inputs];
+    if (s.op == Opcode::k_const) return number(s.t1, s.bits);
+    if (s.op == Opcode::k_cast && is_float(s.t1)) return known(s.operands[0]);
+    return std::nullopt;
+  }
+
+  uint32_t add(const Stmt& s) {
+    new_.statements.push_back(s);
+    return static_cast<uint32_t>(new_.inputs.size() + new_.statements.size() - 1);
+  }
+
+  uint32_t add(Opcode op, DType type, uint32_t a, uint32_t b = 0) { return add(Stmt{op, type, type, {a, b, 0}, 0}); }
+
+  uint32_t constant(DType type, double value) {
+    uint64_t bits = 0;
+    const auto narrow = static_cast<float>(value);
+    if (type == DType::k_f32) std::memcpy(&bits, &narrow, sizeof narrow);
+    else std::memcpy(&bits, &value, sizeof value);
+    return add(Stmt{Opcode::k_const, type, type, {0, 0, 0}, bits});
+  }
+
+  // C's pow gives +0 for the root of -0 and infinity for that of -infinity; sqrt does not.
+  uint32_t root(DType type, uint32_t a) {
+    const uint32_t low = constant(type, -std::numeric_limits<double>::infinity());
+    const uint32_t high = constant(type, std::numeric_limits<double>::infinity());
+    const uint32_t zeroed = add(Opcode::k_add, type, a, constant(type, 0.0));
+    const uint32_t value = add(Opcode::k_sqrt, type, zeroed);
+    const uint32_t is_low = add(Stmt{Opcode::k_eq, type, DType::k_bool, {a, low, 0}, 0});
+    return add(Stmt{Opcode::k_select, DType::k_bool, type, {is_low, high, value}, 0});
+  }
+
+  uint32_t power(const Stmt& s, std::optional<double> exponent) {
+    const DType type = s.t1;
+    const uint32_t a = s.operands[0];
+    if (exponent == 1.0) return a;
+    if (exponent == 2.0) return add(Opcode::k_mul, type, a, a);
+    if (exponent == 3.0) return add(Opcode::k_mul, type, add(Opcode::k_mul, type, a, a), a);
+    if (!is_float(type) || !exponent) return add(s);
+    if (*exponent == -1.0) return add(Opcode::k_div, type, constant(type, 1.0), a);
+    if (*exponent == 0.5) return root(type, a);
+    if (*exponent == -0.5) return add(Opcode::k_div, type, constant(type, 1.0), root(type, a));
+    return add(s);
+  }
+
+  const Program& old_;
+  const uint64_t* const scalars_;
+  Program new_;
+  std::vector<uint32_t> ids_;  // of each old value in the new program
+};
+
+}  // namespace
+
+Program specialize(const Program& program, const uint64_t* scalars) { return Specializer(program, scalars).run(); }
+
+}  // namespace onnxfuse

@@ -1,0 +1,67 @@
+"""Powers of exponents that are known when the machine is built: cheaper statements, the same values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxfuse.program import Builder, Program
+from onnxfuse.program.instructions import INSTRUCTIONS
+from tests.custom_ops.machine import MachineLibrary
+from tests.custom_ops.test_machine import specials
+
+
+def power_by_scalar(dtype: str, exponent_dtype: str) -> Program:
+    builder = Builder()
+    base, exponent = builder.input(dtype), builder.scalar(exponent_dtype)
+    if exponent_dtype != dtype:
+        exponent = builder.emit("cast", exponent, to=dtype)
+    builder.output(builder.emit("pow", base, exponent))
+    return builder.build()
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 4.0, 0.0, -2.0])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_float_power_of_a_known_exponent(machine: MachineLibrary, isa: str, dtype: str, exponent: float) -> None:
+    kind = np.float32 if dtype == "f32" else np.float64
+    rng = np.random.default_rng(7)
+    x = np.concatenate([specials(dtype).astype(kind), np.exp(rng.uniform(-30, 30, 500)).astype(kind),
+                        -np.exp(rng.uniform(-30, 30, 500)).astype(kind)])
+    program = power_by_scalar(dtype, dtype)
+    got = machine.run(program.text, [x, np.array(exponent, kind)], x.size, isa=isa, scalars=True)[0]
+    with np.errstate(all="ignore"):
+        true = np.power(x.astype(np.longdouble), np.longdouble(exponent)).astype(kind)
+    same = (got == true) & (np.signbit(got) == np.signbit(true)) | np.isnan(got) & np.isnan(true)
+    with np.errstate(all="ignore"):
+        steps = np.abs(got.astype(np.longdouble) - true) / np.spacing(np.abs(true))
+    bound = INSTRUCTIONS["pow"].ulp + 1
+    assert (same | (steps <= bound)).all(), x[~(same | (steps <= bound))]
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 5])
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_integer_power_of_a_known_exponent(machine: MachineLibrary, isa: str, dtype: str, exponent: int) -> None:
+    kind = np.int32 if dtype == "i32" else np.int64
+    x = np.concatenate([specials(dtype).astype(kind), np.arange(-40, 40, dtype=kind)])
+    e = np.array(exponent, kind)
+    program = power_by_scalar(dtype, dtype)
+    got = machine.run(program.text, [x, e], x.size, isa=isa, scalars=True)[0]
+    np.testing.assert_array_equal(got, program.evaluate([x], [e])[0])
+
+
+def test_an_integer_exponent_of_a_float(machine: MachineLibrary, isa: str) -> None:
+    x = np.linspace(-3, 3, 201)
+    got = machine.run(power_by_scalar("f64", "i64").text, [x, np.array(3)], x.size, isa=isa, scalars=True)[0]
+    np.testing.assert_allclose(got, x**3, rtol=5e-16)
+
+
+def test_a_known_square_is_a_product(machine: MachineLibrary, isa: str) -> None:
+    """Bit for bit; an exponent that is not known goes through pow."""
+    x = np.random.default_rng(1).standard_normal(300).astype(np.float32)
+    text = power_by_scalar("f32", "f32").text
+    two = np.array(2, np.float32)
+    for known in (True, False):
+        got = machine.run(text, [x, two], x.size, isa=isa, scalars=known)[0]
+        np.testing.assert_allclose(got, x * x, rtol=3e-7)
+    known_square = machine.run(text, [x, two], x.size, isa=isa, scalars=True)[0]
+    np.testing.assert_array_equal(known_square, x * x)
