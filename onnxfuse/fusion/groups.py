@@ -188,6 +188,8 @@ class Grower:
                     reads[read] = None
                 elif read[1]:
                     return None  # a value of the group under another shape
+        if not self._all_read(inner - leaving.keys(), groups):
+            return None
         if len(reads) > MAX_INPUTS or len(leaving) > MAX_OUTPUTS:
             return None
         if statements + len(reads) + len(leaving) > MAX_STATEMENTS:  # those that widen and round half types included
@@ -196,3 +198,14 @@ class Grower:
         if len(leaving) > 1 and any(self._context.term(name) != shape for name in leaving):
             return None
         return _Group([], reads, uses, leaving, shape, statements, sum(g.counting for g in groups))
+
+    def _all_read(self, inner: set[str], groups: list[_Group]) -> bool:
+        """Whether the programs read every one of these values that the groups together keep to themselves. One that
+        only gives a CastLike its type would leave operands in the group that have no part in the shape of what leaves.
+        """
+        unread = inner - {name for group in groups for name, _ in group.reads}
+        if not unread:
+            return True
+        members = {index for group in groups for index in group.members}
+        return all(any((name, 0) in self._candidates[r].reads for r in self._context.view.readers[name] if r in members)
+                   for name in unread)

@@ -202,7 +202,7 @@ def _named(context: Context, reads: list[tuple[str, int]]) -> tuple[Read, ...]:
     single = {}
     for value, pad in reads:
         tensor = context.view.constant(value)
-        if tensor is not None and math.prod(tensor.dims) == 1:
+        if tensor is not None and math.prod(tensor.dims) == 1 and _may_be_attribute(context, value):
             single[value, pad] = len(tensor.dims) + pad
     terms = [padded(context.term(value), pad) for value, pad in reads if (value, pad) not in single]
     least = max((len(term.dims) for term in terms if term is not None), default=0)
@@ -215,6 +215,11 @@ def _named(context: Context, reads: list[tuple[str, int]]) -> tuple[Read, ...]:
             named.append(Read(value, pad, f"x{tensors}"))
             tensors += 1
     return tuple(named)
+
+
+def _may_be_attribute(context: Context, value: str) -> bool:
+    """Whether a Constant in a function body can hold it: before opset 9 it has the types of floats only."""
+    return context.opset("") >= 9 or context.dtype(value) in ("f16", "f32", "f64")
 
 
 def _program(context: Context, nodes: list[NodeProto], reads: tuple[Read, ...], outputs: tuple[str, ...]) -> Program:

@@ -49,6 +49,9 @@ def _verify_group(context: Context, group: Group) -> None:
     needed = [o for o in made if o in view.kept or any(r not in members for r in view.readers.get(o, ()))]
     if list(group.outputs) != needed or not needed:
         raise PlanError(f"{what}: outputs are {group.outputs}, needed are {needed}")
+    used = {operand.value for node in nodes for operand in ops.operands(node, context)}
+    if not used.issuperset(o for o in made if o not in needed):
+        raise PlanError(f"{what}: nothing reads {sorted(set(made) - set(needed) - used)}, which adds to its shape")
     entering = {read.value for read in group.reads}
     if entering & set(made):
         raise PlanError(f"{what}: a value both enters and is made")
