@@ -153,10 +153,10 @@ def _console() -> Console:
 @contextlib.contextmanager
 def _steps(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A progress bar on stderr if that is a terminal; call it with the name of each step."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():  # rich takes FORCE_COLOR for a terminal too
         yield lambda text: None
         return
+    console = Console(stderr=True)
     columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=total)

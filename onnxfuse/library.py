@@ -23,6 +23,7 @@ DOMAIN = "onnxfuse"
 DEFAULT_NAMES = 32
 """Names of each family that the library registers unless the session asks for more."""
 
+_MOST_NAMES = 4096  # what the library takes; further nodes are inlined
 _MARK = "onnxfuse.registered"
 _FILE_NAMES = ("libonnxfuse.so", "libonnxfuse.dylib", "onnxfuse.dll")
 _NAME = re.compile(r"(Fused[A-Za-z]+?)(\d+)")
@@ -123,7 +124,8 @@ def register(
             "the library is already registered on these session options", path=path,
             hint="register it once for each SessionOptions object",
         )
-    more = [f"{family}:{number}" for family, number in sorted(highest.items()) if number > DEFAULT_NAMES]
+    wanted = {family: min(number, _MOST_NAMES) for family, number in highest.items() if number > DEFAULT_NAMES}
+    more = [f"{family}:{number}" for family, number in sorted(wanted.items())]
     if more:
         session_options.add_session_config_entry("onnxfuse.names", ",".join(more))
     if device is not None:

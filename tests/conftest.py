@@ -28,29 +28,11 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def cases_folder() -> Path:
-    """The folder of shared cases (ONNXFUSE_CASES); skips where there is none."""
-    folder = shared_folder("ONNXFUSE_CASES", "../shared/cases")
-    if folder is None:
-        pytest.skip("no folder of shared cases: set ONNXFUSE_CASES")
-    return folder
-
-
-@pytest.fixture(scope="session")
 def corpus_folder() -> Path:
     """The folder of shared models (ONNXFUSE_CORPUS); skips where there is none."""
     folder = shared_folder("ONNXFUSE_CORPUS", "../shared/models")
     if folder is None:
         pytest.skip("no folder of shared models: set ONNXFUSE_CORPUS")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def cache_folder() -> Path:
-    """Where downloads and rebuilt models are kept between runs: $XDG_CACHE_HOME/onnxfuse or ~/.cache/onnxfuse."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "onnxfuse"
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

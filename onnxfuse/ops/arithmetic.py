@@ -9,8 +9,6 @@ from onnxfuse.program.instructions import FLOATS
 FAMILY = "arithmetic"
 
 
-
-
 def _reduce(c: Lowering, instruction: str) -> str:
     first, *others = c.operands()
     for other in others:

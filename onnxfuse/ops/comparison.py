@@ -9,8 +9,6 @@ from onnxfuse.ops.table import ALL, ANY_FLOAT, ANY_NUMBER, Lowering, Op, binary
 FAMILY = "comparison"
 
 
-
-
 def _is_inf(c: Lowering) -> str:
     x = c.x()
     below, above = c.call.integer("detect_negative", 1), c.call.integer("detect_positive", 1)

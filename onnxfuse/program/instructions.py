@@ -133,8 +133,6 @@ _ALL = (
 INSTRUCTIONS: dict[str, Instruction] = {row.name: row for row in _ALL}
 """Instruction by name, in the order of the table."""
 
-FORMS = ("same", "compare", "select", "cast", "const")
-
 
 def cpp_table() -> str:
     """The table as C++ X-macro rows: ONNXFUSE_DTYPE(name, bytes) and

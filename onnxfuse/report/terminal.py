@@ -52,8 +52,9 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         console.print(f"left alone: {plural(len(report.left), 'elementwise node')} ({shown})")
     if report.note:
         console.print(f"note: {escape(one_line(report.note))}")
-    if verbose:
+    if verbose and report.groups:
         console.print(_group_table(report.groups))
+    if verbose and report.left:
         console.print(_left_table(report.left))
     if report.validation is not None:
         _show_check(console, report.validation, verbose=verbose)

@@ -72,6 +72,12 @@ def test_asks_for_as_many_names_as_the_models_need(library: str, tmp_path: Path)
     assert options.entries["onnxfuse.device"] == "cuda"
 
 
+def test_asks_for_no_more_names_than_the_library_takes(library: str) -> None:
+    options = Options()
+    onnxfuse.register(options, model(5000))
+    assert options.entries["onnxfuse.names"] == "FusedElementwise:4096"
+
+
 def test_what_cannot_be_registered(library: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown device 'tpu'"):
         onnxfuse.register(Options(), device="tpu")

@@ -61,6 +61,18 @@ def test_verbose_lists_groups_and_reasons(chain: Path, tmp_path: Path) -> None:
         assert part in text
 
 
+def test_verbose_leaves_out_empty_tables(tmp_path: Path) -> None:
+    onnx.save(parse(NOTHING), tmp_path / "in.onnx")
+    text = invoke("optimize", tmp_path / "in.onnx", tmp_path / "out.onnx", "-v").output
+    assert "fused node" not in text
+    assert "single" in text
+
+
+def test_no_progress_bar_without_a_terminal(chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert invoke("optimize", chain, tmp_path / "out.onnx").stderr == ""
+
+
 def test_quiet_prints_nothing(chain: Path, tmp_path: Path) -> None:
     assert invoke("optimize", chain, tmp_path / "out.onnx", "-q").output == ""
 
