@@ -211,7 +211,8 @@ class _Walk:
             first = [(int(TensorProto.INT64), Term()), (int(TensorProto.BOOL), Term())]
             return [*first, *((kind, None) for kind, _ in known_inputs[2:])]  # a carried value may change its shape
         if node.op_type == "Scan" and self.versions.get("", 9) >= 9:
-            return [(kind, None) for kind, _ in known_inputs]
+            return [(kind, _slice(term, axis)) for (kind, term), axis in zip(known_inputs, _scan_axes(node),
+                                                                             strict=True)]
         return []
 
     def _type(self, view: GraphView, name: str) -> int | None:
@@ -230,6 +231,26 @@ def _graphs(node: NodeProto) -> Iterable[GraphProto]:
             yield attribute.g
         elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def _scan_axes(node: NodeProto) -> list[int | None]:
+    """The axis along which a Scan cuts each of its inputs; None for state, which keeps its shape."""
+    integers = {attribute.name: attribute for attribute in node.attribute}
+    sliced = min(integers["num_scan_inputs"].i if "num_scan_inputs" in integers else 0, len(node.input))
+    axes = list(integers["scan_input_axes"].ints) if "scan_input_axes" in integers else []
+    return [*[None] * (len(node.input) - sliced), *(axes if len(axes) == sliced else [0] * sliced)]
+
+
+def _slice(term: Term | None, axis: int | None) -> Term | None:
+    """The shape without one axis; None where that is not known."""
+    if term is None or axis is None:
+        return term
+    rank = term.rank
+    if rank is None or not -rank <= axis < rank:
+        return None
+    dims = list(term.dims)
+    del dims[axis]
+    return Term(tuple(dims))
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str:

@@ -18,7 +18,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxfuse.fusion.plan import Group, Plan
-from onnxfuse.model import GraphView, Model
+from onnxfuse.model import GraphView, Model, Term
 from onnxfuse.model.graphs import bodies as bodies_of
 from onnxfuse.rewrite.bodies import DOMAIN, inline_tensor, make_body, name_bodies
 from onnxfuse.rewrite.names import Names
@@ -116,16 +116,22 @@ class _Rewriter:
         return name
 
     def _types(self, view: GraphView, graph: GraphProto, fused: list[tuple[Group, NodeProto]]) -> None:
-        """Element types of what fused nodes make; inner values disappear from value_info."""
+        """Element types of what fused nodes make; inner values disappear from value_info. A shape is stated where
+        an operand is a scalar: to custom operators runtimes show it like one of unknown rank, and infer nothing."""
         outputs = {name for group, _ in fused for name in group.outputs}
         inner = {o for group, _ in fused for i in group.nodes for o in view.graph.node[i].output} - outputs
         _remove(graph.value_info, lambda value: value.name in inner)
         stated = {value.name: value for value in graph.value_info} | {value.name: value for value in graph.output}
-        for name in (name for group, _ in fused for name in group.outputs):
-            value = stated.get(name)
-            if value is None:
-                value = graph.value_info.add(name=name)
-            _set_type(value, self.model.type_of(view, name) or 0)
+        for group, _ in fused:
+            tensors = [self.model.term_of(view, read.value) for read in group.reads if not read.is_scalar]
+            scalars = any(term.rank == 0 for term in tensors)
+            for name in group.outputs:
+                value = stated.get(name)
+                if value is None:
+                    value = graph.value_info.add(name=name)
+                _set_type(value, self.model.type_of(view, name) or 0)
+                if scalars and (view.path or name not in view.kept):  # what callers see stays as it was
+                    _set_shape(value, self.model.term_of(view, name))
 
     def _drop_unread(self) -> None:
         """Takes out constants that only fused nodes read and now hold themselves."""
@@ -208,9 +214,20 @@ def _ordered(view: GraphView, fused: list[tuple[Group, NodeProto]]) -> list[int 
 
 
 def _set_type(value: ValueInfoProto, kind: int) -> None:
-    """The element type, where the value does not have one; never a shape."""
+    """The element type, where the value does not have one."""
     if value.type.WhichOneof("value") in (None, "tensor_type") and not value.type.tensor_type.elem_type:
         value.type.tensor_type.elem_type = kind
+
+
+def _set_shape(value: ValueInfoProto, term: Term) -> None:
+    """The rank and the dims that are numbers, where the value has no shape."""
+    if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape") \
+            and term.rank is not None:
+        value.type.tensor_type.shape.SetInParent()
+        for dim in term.dims:
+            own = value.type.tensor_type.shape.dim.add()
+            if isinstance(dim, int):
+                own.dim_value = dim
 
 
 def _drop_listed(graph: GraphProto) -> None:

@@ -18,6 +18,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfuse.fusion.plan import make_plan
+from onnxfuse.model import from_proto
+from onnxfuse.rewrite import apply
 from tests.custom_ops.fused_model import fused_model
 from tests.custom_ops.handmade import (
     CHAIN,
@@ -190,6 +193,23 @@ def test_unknown_rank(ort_library: str) -> None:
         want = sub(x, b)
         np.testing.assert_array_equal(y, want)
         np.testing.assert_array_equal(z, np.maximum(sub(want, want), 0))
+
+
+def test_scalars_in_a_scan(ort_library: str) -> None:
+    """Scan wants the shapes of what its body gives, and the runtime infers none where a scalar enters a fused node."""
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["v"], ["a"]), helper.make_node("Mul", ["a", "s"], ["w"])], "body",
+        [helper.make_tensor_value_info("v", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("w", TensorProto.FLOAT, None)],
+    )
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[5] x, float f) => (float[5] y) { b = Neg(x)  c = Mul(b, f)  s = ReduceSum<keepdims = 0>(c) }""")
+    model.graph.node.append(helper.make_node("Scan", ["c"], ["y"], body=body, num_scan_inputs=1))
+    original = from_proto(model)
+    fused = apply(original, make_plan(original))
+    assert len(fused.functions) == 1
+    feed = {"x": floats(5), "f": np.array(2, np.float32)}
+    np.testing.assert_array_equal(run(session(fused, ort_library), **feed)[0], run(session(model), **feed)[0])
 
 
 def test_constant_and_overridable_inputs(ort_library: str) -> None:

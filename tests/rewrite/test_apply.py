@@ -135,6 +135,19 @@ def test_value_info_of_fused_outputs_has_no_invented_shape() -> None:
     assert infos["e"] == next(v for v in proto.graph.value_info if v.name == "e")
 
 
+def test_value_info_has_a_shape_where_scalars_enter() -> None:
+    proto = parse("""g (float[N, 4] x, float f, bool c) => (float[N, 4] y, float[N] g)
+    <int64 axis = {1}, float[N, 4] e> {
+        a = Mul(x, f)  b = Neg(a)  d = CumSum(b, axis)  e = Abs(d)  y = Neg(e)
+        g = Scan (x) <num_scan_inputs = 1, body = step (float[4] r) => (float s) {
+            m = ReduceMax<keepdims = 0>(r)  n = Neg(m)  s = Abs(n) }>
+    }""")
+    result = fuse(proto)
+    dims = {v.name: v.type.tensor_type.shape.dim for v in result.graph.value_info}
+    assert [(d.WhichOneof("value"), d.dim_value) for d in dims["b"]] == [(None, 0), ("dim_value", 4)]
+    assert list(result.graph.output) == list(proto.graph.output)
+
+
 def test_outputs_of_bodies_get_their_type() -> None:
     proto = parse("""g (float[N, 4] x, bool c) => (float[N, 4] y) {
         y = If (c) < then_branch = t () => (u) { a = Neg(x)  u = Abs(a) }, else_branch = e () => (v) { v = Neg(x) } >
