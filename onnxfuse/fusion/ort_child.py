@@ -132,7 +132,8 @@ def optimized_graphs(
         _run_child(work, timeout)
         answer = json.loads((work / "result.json").read_text(encoding="utf-8"))
     if "error" in answer:
-        raise RuntimeRefused(answer["error"])
+        # without the random name of the temporary folder: the text stands in reports
+        raise RuntimeRefused(answer["error"].replace(f"{work}{os.sep}", ""))
     graphs = {level: _graph_from_json(answer["graphs"][level]) for level in levels}
     return Optimized(graphs[levels[0]], graphs[levels[-1]], answer["version"])
 

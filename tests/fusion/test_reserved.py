@@ -352,6 +352,7 @@ def test_a_model_that_the_runtime_refuses_reserves_nothing() -> None:
     assert answer.patterns == ()
     assert answer.note is not None
     assert "Unheard" in answer.note
+    assert reserved_nodes(from_proto(model)).note == answer.note, "names of temporary folders are in it"
 
 
 @pytest.mark.parametrize(
