@@ -26,7 +26,7 @@ from onnxfuse.report.summary import Report, collect_groups, collect_left, count_
 from onnxfuse.rewrite import apply
 from onnxfuse.timing import BenchReport, measure
 
-__all__ = ["Result", "bench", "explain", "library_path", "optimize", "register", "validate"]
+__all__ = ["Result", "bench", "check_report", "explain", "library_path", "optimize", "register", "validate"]
 
 Source = onnx.ModelProto | str | os.PathLike[str]
 Inputs = Mapping[str, Any] | str | os.PathLike[str] | None
@@ -80,8 +80,8 @@ def optimize(
     try:
         if target is not None:
             _check_target(target)
-        if report is not None and not _is_special(Path(report)):
-            _check_target(Path(report))
+        if report is not None:
+            check_report(report, source.path, target, inputs)
         given = _inputs(inputs)
         feeds.verify(source.proto, shapes, given)
         if validate:
@@ -282,6 +282,10 @@ def _check_options(
 
 def _check_target(target: Path) -> None:
     """Refuse an output that cannot be written before any work is done for it."""
+    try:
+        target.exists()
+    except OSError as error:  # a name that is too long
+        raise _cannot_write(target, error) from error
     if target.is_dir():
         raise SetupError("cannot be written: it is a folder", path=target)
     if _is_special(target):
@@ -296,8 +300,21 @@ def _check_target(target: Path) -> None:
         raise SetupError("cannot be written: no permission to write in its folder", path=target)
 
 
+def check_report(report: str | os.PathLike[str], *others: object) -> None:
+    """Refuse a report that cannot be written, or would take the place of another file that the command needs."""
+    path = Path(report)
+    for other in others:
+        if isinstance(other, str | os.PathLike) and Path(other).resolve() == path.resolve():
+            raise UsageError("the report would take the place of this file", path=path,
+                             hint="give --report another name")
+    if not _is_special(path):
+        _check_target(path)
+
+
 def _is_special(path: Path) -> bool:
-    """A device or a pipe, which a rename would destroy."""
+    """A device, a pipe, or a link such as /dev/stdout, which a rename would destroy."""
+    if path.is_symlink() and path.absolute().parent.parts[:2] in (("/", "dev"), ("/", "proc")):
+        return True
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

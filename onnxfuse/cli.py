@@ -233,6 +233,8 @@ def validate(
     from onnxfuse.errors import CheckFailed
     from onnxfuse.report import schema, terminal
 
+    if report is not None:
+        api.check_report(report, original, fused, inputs)
     with _steps(4, quiet) as step:
         check = api.validate(
             original, fused, inputs=inputs, shapes=parse_shapes(shapes), seed=seed, rtol=rtol, atol=atol,
@@ -263,6 +265,8 @@ def explain(
     from onnxfuse import api
     from onnxfuse.report import schema, terminal
 
+    if report is not None:
+        api.check_report(report, model)
     with _steps(4, False) as step:
         record = api.explain(
             model, half_math=half_math, targets=_split(targets), max_fusions=max_fusions, verify=_is_debug(),
@@ -301,6 +305,8 @@ def bench(
         counts = [int(part) for part in threads.split(",")]
     except ValueError:
         raise UsageError(f"--threads {threads!r} is not of the form 1,2") from None
+    if report is not None:
+        api.check_report(report, *models, inputs)
     with _steps(len(counts) + 1, False) as step:
         result = api.bench(
             *models, inputs=inputs, shapes=parse_shapes(shapes), seed=seed, threads=counts, seconds=seconds,

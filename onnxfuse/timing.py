@@ -26,6 +26,7 @@ _SHORTEST = 200_000  # nanoseconds that one timed slice should last
 _WARM_UP = 0.3  # seconds at least, for each subject
 _MIN_ROUNDS = 5
 _MAX_ROUNDS = 3000
+_MOST_THREADS = 1024
 
 Call = Callable[[], object]
 
@@ -132,14 +133,17 @@ def measure(
 
     Raises UsageError if no feed fits, SetupError if the runtime does not load a model.
     """
+    wrong = next((count for count in threads if not 1 <= count <= _MOST_THREADS), None)
+    if wrong is not None:
+        raise UsageError(f"--threads must be from 1 to {_MOST_THREADS}, not {wrong}")
+    if not 0 <= seconds < float("inf"):
+        raise UsageError(f"--seconds must be a number from 0 up, not {seconds}")
     sessions.load_runtime()
     library = find_library()
     feed = _choose_feed(subjects[0], inputs, shapes, seed)
     rows: list[Row] = []
     noise, rounds = {}, {}
     for count in threads:
-        if count < 1:
-            raise UsageError(f"--threads must be at least 1, not {count}")
         say(f"measuring with {count} thread{'s' if count > 1 else ''}")
         bound = []
         for subject in (*subjects, subjects[0]):

@@ -37,6 +37,7 @@ _SIZE = frozenset(("size", "sizes", "shape", "shapes", "resolution"))
 _TOKEN = frozenset(("id", "ids", "token", "tokens", "word", "words", "input"))
 _TEXT = ("7", "-4", "1e2", "0", "42")  # readable as numbers too: a model may cast them
 _MAX_BYTES = 1 << 30
+_LARGEST_DIM = 1 << 31
 
 
 def make(
@@ -110,7 +111,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
             shape = tuple(int(part) for part in dims.split(",")) if dims.strip() else ()
         except ValueError:
             shape = (-1,)
-        if not colon or not name or any(size < 0 for size in shape):
+        if not colon or not name or not all(0 <= size < _LARGEST_DIM for size in shape):
             raise UsageError(f"--shape {text!r} is not of the form NAME:1,3,224,224")
         shapes[name] = shape
     return shapes

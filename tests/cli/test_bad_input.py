@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -189,16 +190,26 @@ USAGE = [
     (["optimize", "{in}", "{out}", "--rtol", "much"], "not a valid float"),
     (["optimize", "{in}", "{out}", "--max-fusions", "-3"], "must not be negative"),
     (["optimize", "{in}", "{out}", "--shape", "x"], "not of the form"),
+    (["optimize", "{in}", "{out}", "--shape", "x:99999999999999999999,64"], "not of the form"),
     (["optimize", "{in}", "{out}", "--shape", "z:1,64"], "no input 'z'"),
+    (["optimize", "{in}", "{out}", "--report", "{in}"], "take the place"),
+    (["optimize", "{in}", "{out}", "--report", "{folder}/./result.onnx"], "take the place"),
+    (["optimize", "{in}", "{out}", "--inputs", "{npz}", "--report", "{npz}"], "take the place"),
     (["optimize", "{in}", "{out}", "--shape", "x:1,65"], "the model wants"),
     (["optimize", "{in}", "{out}", "--inputs", "{folder}/none.npz"], "no such file"),
     (["optimize", "{in}", "{out}", "--inputs", "{in}"], "cannot be read as an .npz"),
     (["optimize", "{in}", "{out}", "--inputs", "{npz}"], "no input 'other'"),
     (["validate", "{in}"], "Missing argument 'B'"),
+    (["validate", "{in}", "{in}", "--report", "{in}"], "take the place"),
     (["explain", "{in}", "--node", "ghost"], "no elementwise node 'ghost'"),
+    (["explain", "{in}", "--report", "{in}"], "take the place"),
     (["bench"], "Missing argument"),
     (["bench", "{in}", "--threads", "two"], "not of the form"),
-    (["bench", "{in}", "--threads", "0"], "at least 1"),
+    (["bench", "{in}", "--threads", "0"], "from 1 to 1024"),
+    (["bench", "{in}", "--threads", "1,99999999999"], "from 1 to 1024"),
+    (["bench", "{in}", "--seconds", "nan"], "--seconds must be"),
+    (["bench", "{in}", "--seconds", "-1"], "--seconds must be"),
+    (["bench", "{in}", "--report", "{in}"], "take the place"),
     (["library", "x"], "unexpected extra argument"),
 ]
 
@@ -206,6 +217,7 @@ USAGE = [
 @pytest.mark.parametrize(("args", "message"), USAGE, ids=[" ".join(args) or "none" for args, _ in USAGE])
 def test_wrong_usage_is_2(args: list[str], message: str, tmp_path: Path) -> None:
     source, target = written(tmp_path, simple()), tmp_path / "result.onnx"
+    before = source.read_bytes()
     target.write_bytes(OLD)
     np.savez(tmp_path / "in.npz", other=np.zeros(3))
     places = {"in": source, "out": target, "npz": tmp_path / "in.npz", "folder": tmp_path}
@@ -215,6 +227,7 @@ def test_wrong_usage_is_2(args: list[str], message: str, tmp_path: Path) -> None
     if args:
         assert result.output.startswith("onnxfuse: error: ")
     assert target.read_bytes() == OLD
+    assert source.read_bytes() == before
 
 
 def test_an_output_that_cannot_be_written_is_4(tmp_path: Path) -> None:
@@ -226,6 +239,7 @@ def test_an_output_that_cannot_be_written_is_4(tmp_path: Path) -> None:
         (tmp_path / "none" / "out.onnx", "its folder does not exist"),
         (source / "out.onnx", "its parent is not a folder"),
         (Path(os.devnull), "it is not a regular file"),
+        (tmp_path / ("n" * 300), os.strerror(errno.ENAMETOOLONG)),
     ):
         result = invoke("optimize", source, target)
         assert result.exit_code == 4, result.output
@@ -236,8 +250,6 @@ def test_an_output_that_cannot_be_written_is_4(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

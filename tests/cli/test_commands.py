@@ -136,6 +136,14 @@ def test_the_report_may_go_to_a_pipe(chain: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["schema"] == 1
 
 
+def test_the_report_may_go_where_standard_output_goes(chain: Path, tmp_path: Path) -> None:
+    """Where that is a file, the link /dev/stdout is still no file to replace."""
+    code = "from onnxfuse.api import write_text; write_text('/dev/stdout', 'report')"
+    with open(tmp_path / "out.json", "wb") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (tmp_path / "out.json").read_text() == "report"
+
+
 def test_no_validate_runs_nothing(chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("validation was asked for")
