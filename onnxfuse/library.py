@@ -118,7 +118,7 @@ def register(
     for model in models:
         for family, number in highest_names(_load(model)).items():
             highest[family] = max(highest.get(family, 0), number)
-    path = library_path() if library is None else os.fspath(library)
+    path = library_path() if library is None else os.path.abspath(library)  # a bare name is no path to the loader
     if _is_registered(session_options):
         raise SetupError(
             "the library is already registered on these session options", path=path,

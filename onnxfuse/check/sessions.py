@@ -50,7 +50,8 @@ def load_runtime() -> ModuleType:
     if not hasattr(onnxruntime, "InferenceSession"):
         raise SetupError(
             "ONNX Runtime is installed but broken (no InferenceSession in it)",
-            hint="onnxruntime and onnxruntime-gpu are probably both installed: uninstall both, then install one",
+            hint="onnxruntime and onnxruntime-gpu were probably installed side by side: uninstall both, then "
+            + MISSING_HINT,
         )
     return onnxruntime
 

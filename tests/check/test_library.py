@@ -78,6 +78,13 @@ def test_asks_for_no_more_names_than_the_library_takes(library: str) -> None:
     assert options.entries["onnxfuse.names"] == "FusedElementwise:4096"
 
 
+def test_a_bare_file_name_is_a_file_of_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = Options()
+    onnxfuse.register(options, library="libonnxfuse.so")
+    assert options.libraries == [str(tmp_path / "libonnxfuse.so")]
+
+
 def test_what_cannot_be_registered(library: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown device 'tpu'"):
         onnxfuse.register(Options(), device="tpu")
