@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from onnxfuse.model import schemas
 from onnxfuse.model.graphs import GraphView
-from onnxfuse.model.shapes import Term, fresh, join, known
+from onnxfuse.model.shapes import Term, fresh, join, known, unnamed
 
 __all__ = ["Values", "infer", "stripped"]
 
@@ -54,7 +54,7 @@ def _strip_graph(graph: GraphProto, copy: GraphProto, view: GraphView, rename: s
     for value in graph.input:
         own = copy.input.add()
         own.CopyFrom(value)
-        _rename_dims(own.type, rename)
+        _rename_dims(own.type, rename, f"{view.path}:{value.name}")
     for value in graph.output:
         copy.output.append(_without_shape(value))
     foreign = {o for node in graph.node if node.domain not in ("", "ai.onnx", "ai.onnx.ml") for o in node.output}
@@ -105,13 +105,16 @@ def _without_shape(value: ValueInfoProto) -> ValueInfoProto:
     return copy
 
 
-def _rename_dims(type_proto: TypeProto, prefix: str) -> None:
+def _rename_dims(type_proto: TypeProto, prefix: str, where: str) -> None:
+    """Tells dims of bodies apart, and names those without a name as our own terms do (inference would invent names)."""
     if type_proto.WhichOneof("value") != "tensor_type":
         return
-    for dim in type_proto.tensor_type.shape.dim:
-        if dim.dim_param in _NO_NAME:
-            dim.ClearField("dim_param")
-        elif prefix and dim.dim_param:
+    for axis, dim in enumerate(type_proto.tensor_type.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            continue
+        if not dim.dim_param or dim.dim_param in _NO_NAME:
+            dim.dim_param = unnamed(where, axis)
+        elif prefix:
             dim.dim_param = prefix + dim.dim_param
 
 

@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Dim", "Term", "fresh", "join", "known", "padded", "public_dims"]
+__all__ = ["Dim", "Term", "fresh", "join", "known", "padded", "public_dims", "unnamed"]
 
 Dim = int | tuple[str, ...]
 _WIDEST = 16  # symbols or atoms in one join; wider ones become opaque, so that a chain of joins stays linear
@@ -50,7 +50,12 @@ class Term:
 
 def known(dims: Iterable[int | str], where: str) -> Term:
     """The term of a shape of known rank; ``""`` is a dim without a name, told apart by ``where`` and its axis."""
-    return Term(tuple(d if isinstance(d, int) else (d or f"?{where}:{axis}",) for axis, d in enumerate(dims)))
+    return Term(tuple(d if isinstance(d, int) else (d or unnamed(where, axis),) for axis, d in enumerate(dims)))
+
+
+def unnamed(where: str, axis: int) -> str:
+    """The symbol of a dim without a name."""
+    return f"?{where}:{axis}"
 
 
 def fresh(where: str) -> Term:

@@ -106,6 +106,12 @@ def test_wrong_shapes_in_value_info_are_not_believed() -> None:
     assert model.term_of(model.main, "a") == model.term_of(model.main, "x")
 
 
+def test_dims_without_a_name_keep_one_symbol_through_inference() -> None:
+    model = model_of("""g (float[N, ?] x) => (float[N, ?] y) { a = Neg(x)  b = local.f(a)  y = Sub(a, b) }
+        <domain: "local", opset_import: ["" : 17]> f (v) => (w) { u = Abs(v)  w = Neg(u) }""", '"" : 17, "local" : 1')
+    assert model.term_of(model.main, "b") == model.term_of(model.main, "y") == model.term_of(model.main, "x")
+
+
 def test_inference_never_sees_large_weights() -> None:
     proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[N, 300] x) => (float[N, 300] y) {
