@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from onnxfuse.errors import ModelError, OnnxfuseError
@@ -122,6 +122,7 @@ def _guess(data: bytes) -> str | None:
 
 
 def _checked(proto: ModelProto, path: Path | None, folder: Path | None) -> Model:
+    _check_text(proto)
     _check_versions(proto)
     if not proto.graph.node and not proto.graph.output:
         raise ModelError("the graph is empty: it has neither nodes nor outputs")
@@ -129,6 +130,18 @@ def _checked(proto: ModelProto, path: Path | None, folder: Path | None) -> Model
     check_external(proto, folder)
     _check_types(model)
     return model
+
+
+def _check_text(message: Message) -> None:
+    """Names are UTF-8: protobuf hands out bytes for those that are not."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            wrong = [text for text in ([value] if isinstance(value, str | bytes) else value) if isinstance(text, bytes)]
+            if wrong:
+                raise ModelError(f"damaged: {field.name} is no UTF-8 text: {wrong[0]!r}")
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in [value] if isinstance(value, Message) else value:
+                _check_text(inner)
 
 
 def _check_versions(proto: ModelProto) -> None:

@@ -65,6 +65,10 @@ def random_bytes(folder: Path) -> Path:
     return raw(folder, np.random.default_rng(0).bytes(4000))
 
 
+def no_text(folder: Path) -> Path:
+    return raw(folder, simple().SerializeToString().replace(b"Relu", b"Rel\xfc"))
+
+
 def no_graph(folder: Path) -> Path:
     return raw(folder, onnx.ModelProto(ir_version=8).SerializeToString())
 
@@ -141,6 +145,7 @@ CASES = [
     Case(directory, "is a folder"),
     Case(lambda folder: raw(folder, b""), "the file is empty"),
     Case(random_bytes, "not an ONNX model"),
+    Case(no_text, "op_type is no UTF-8 text"),
     Case(lambda folder: raw(folder, b"hello, world\n"), "not an ONNX model"),
     Case(truncated, "truncated"),
     Case(no_graph, "no graph"),
