@@ -80,8 +80,11 @@ def optimize(
     try:
         if target is not None:
             _check_target(target)
+            if target.resolve() in source.data_files:
+                raise UsageError("OUT would take the place of the external data of the model", path=target,
+                                 hint="give OUT another name")
         if report is not None:
-            check_report(report, source.path, target, inputs)
+            check_report(report, source.path, target, inputs, *source.data_files)
         given = _inputs(inputs)
         feeds.verify(source.proto, shapes, given)
         if validate:

@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto
 
 from onnxfuse.errors import ModelError, OnnxfuseError
 from onnxfuse.model import schemas
-from onnxfuse.model.external import check_external, read_array, read_bytes
+from onnxfuse.model.external import check_external, external_tensors, locate, read_array, read_bytes
 from onnxfuse.model.graphs import GraphView, view_graphs
 from onnxfuse.model.infer import Values, infer
 from onnxfuse.model.shapes import Term, fresh
@@ -50,6 +50,12 @@ class Model:
     def values(self) -> dict[str, Values]:
         """Types and shapes by the path of the graph."""
         return infer(self.proto, self.main)
+
+    @cached_property
+    def data_files(self) -> tuple[Path, ...]:
+        """Resolved paths of the files that hold external data, each once."""
+        files = (locate(tensor, self.folder).file.resolve() for tensor in external_tensors(self.proto))
+        return tuple(dict.fromkeys(files))
 
     def type_of(self, view: GraphView, name: str) -> int | None:
         """Number of the element type of a value as ``view`` sees it; None if unknown or no tensor."""

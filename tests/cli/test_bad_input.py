@@ -235,6 +235,17 @@ def test_wrong_usage_is_2(args: list[str], message: str, tmp_path: Path) -> None
     assert source.read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["OUT", "--report"])
+def test_external_data_of_the_model_is_not_overwritten(option: str, tmp_path: Path) -> None:
+    source = with_external(tmp_path, "weights.bin", present=True)
+    data, other = source.with_name("weights.bin"), source.with_name("other")
+    result = invoke("optimize", source, *([data] if option == "OUT" else [other, option, data]))
+    assert result.exit_code == 2, result.output
+    assert "would take the place of" in result.output
+    assert data.read_bytes() == bytes(256)
+    assert not other.exists()
+
+
 def test_an_output_that_cannot_be_written_is_4(tmp_path: Path) -> None:
     source = written(tmp_path, simple())
     folder = tmp_path / "folder"
