@@ -46,6 +46,14 @@ def test_every_field_is_documented_and_every_documented_field_is_there(record: d
     assert paths(record) == documented
 
 
+def test_every_code_of_the_planner_is_documented(root: Path) -> None:
+    text = (root / "docs" / "report.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `([^`]+)` \|", text.split("## Codes")[1].split("\n## ")[0], re.M))
+    sources = (path.read_text(encoding="utf-8") for path in (root / "onnxfuse" / "fusion").glob("*.py"))
+    given = {code for source in sources for code in re.findall(r"\bReason\(\s*\"([^\"]+)\"", source)}
+    assert documented == given
+
+
 def test_the_record_of_a_run(record: dict[str, Any]) -> None:
     assert record["schema"] == 1
     assert record["nodes"] == {"before": 8, "after": 6, "fused": 4}
