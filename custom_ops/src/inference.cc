@@ -106,6 +106,19 @@ bool read_program(const Ort& ort, const OrtShapeInferContext* context, Program& 
   return true;
 }
 
+// Outputs of the node. The runtime does not tell, and aborts (1.18 to 1.27) on a type for an output that is not there; so
+// a program that was tampered with must not be believed. One there always is; of more the attribute `outputs` tells.
+size_t output_count(const Ort& ort, const OrtShapeInferContext* context) {
+  const OrtOpAttr* attribute = nullptr;
+  int64_t count = 1;
+  size_t size = 0;
+  OrtStatus* status = ort.ShapeInferContext_GetAttribute(context, "outputs", &attribute);
+  if (status == nullptr) status = ort.ReadOpAttr(attribute, kOrtAttributeInt, &count, sizeof count, &size);
+  if (status == nullptr) return count < 1 ? 1 : static_cast<size_t>(count);
+  ort.ReleaseStatus(status);
+  return 1;
+}
+
 }  // namespace
 
 void infer_outputs(const Ort& ort, OrtShapeInferContext* context) {
@@ -131,7 +144,9 @@ void infer_outputs(const Ort& ort, OrtShapeInferContext* context) {
     values.push_back(dim.value);
     names.push_back(dim.name.c_str());
   }
-  for (size_t k = 0; k < program.outputs.size(); ++k) {
+  const size_t outputs = output_count(ort, context);
+  if (outputs > program.outputs.size()) return;  // the kernel will refuse it
+  for (size_t k = 0; k < outputs; ++k) {
     const DType type = program.type_of(program.outputs[k]);
     const bool wide = widened && (type == DType::k_f16 || type == DType::k_bf16);
     OrtTensorTypeAndShapeInfo* raw = nullptr;

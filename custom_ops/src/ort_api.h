@@ -34,6 +34,7 @@ constexpr uint32_t kOrtApiVersion = 18;  // the oldest runtime supported is 1.18
 constexpr int kOrtFail = 1;              // OrtErrorCode
 constexpr int kOrtInvalidArgument = 2;
 constexpr int kOrtInvalidGraph = 10;
+constexpr int kOrtAttributeInt = 1;      // OrtOpAttrType
 constexpr int kOrtAttributeString = 5;   // OrtOpAttrType
 
 // ONNXTensorElementDataType, as in onnx.TensorProto.

@@ -83,6 +83,8 @@ class _Rewriter:
         node.input.extend(read.value for read in group.reads if not read.is_scalar)
         node.output.extend(group.outputs)
         node.attribute.add(name="program", type=AttributeProto.STRING, s=group.program.text.encode())
+        if len(group.outputs) > 1:
+            node.attribute.add(name="outputs", type=AttributeProto.INT, i=len(group.outputs))
         for read in group.reads:
             if read.is_scalar:
                 tensor = view.constant(read.value)

@@ -19,11 +19,14 @@ _NUMBERED = re.compile(rf"{FAMILY}([1-9][0-9]*)")
 
 
 def make_body(model: Model, group: Group) -> FunctionProto:
-    """The function of a group, without a name: inputs ``kernels, x0, …``, attributes ``program, c0, …``."""
+    """The function of a group, without a name: inputs ``kernels, x0, …``, attributes ``program, c0, …``
+    and, where several values leave, ``outputs``."""
     view = model.graphs[group.path]
     body = FunctionProto(domain=DOMAIN)
     body.input.append("kernels")
     body.attribute.append("program")
+    if len(group.outputs) > 1:
+        body.attribute.append("outputs")
     names: dict[str, str] = {}
     for read in group.reads:
         names.setdefault(read.value, read.name)

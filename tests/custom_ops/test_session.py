@@ -173,6 +173,29 @@ def test_pad_is_part_of_the_inferred_shape(ort_library: str) -> None:
     np.testing.assert_array_equal(run(s, x=x, b=b)[0], sub(x, b[:, None, None]))
 
 
+def test_shapes_of_several_outputs_are_inferred_as_far_as_the_node_says(ort_library: str) -> None:
+    """The attribute `outputs` is believed, but no more than the program; without it the first output is inferred."""
+    op = "FusedElementwise1"
+    model = fused_model(
+        """g (float[N, 4] x, float[4] b) => (float[] d, float[] p) {
+            d, p = onnxfuse.FusedElementwise1(kernels, x, b)
+        }""",
+        {op: "FusedElementwise1 (kernels, x0, x1) => (y0, y1) { y0 = Sub(x0, x1) y1 = Mul(y0, x1) }"},
+        {op: "onnxfuse 1\nin x0 f32\nin x1 f32\nt0 = sub.f32 x0 x1\nt1 = mul.f32 t0 x1\nout t0\nout t1\n"},
+        checked=False,
+    )  # fmt: skip
+    assert [o.shape for o in session(model, ort_library).get_outputs()] == [["N", 4], []]
+    model.functions[0].attribute.append("outputs")
+    model.graph.node[0].attribute.append(helper.make_attribute("outputs", 2))
+    s = session(model, ort_library)
+    assert [o.shape for o in s.get_outputs()] == [["N", 4], ["N", 4]]
+    x, b = floats(3, 4), floats(4, seed=1)
+    for got, want in zip(run(s, x=x, b=b), (x - b, (x - b) * b), strict=True):
+        np.testing.assert_array_equal(got, want)
+    model.graph.node[0].attribute[-1].i = 3
+    assert [o.shape for o in session(model, ort_library).get_outputs()] == [[], []]
+
+
 def test_unknown_rank(ort_library: str) -> None:
     """No shape is inferred from a value without a rank, next to one with a rank; any rank runs."""
     model = sub_model(

@@ -82,6 +82,20 @@ def test_the_function_of_a_fused_node() -> None:
     assert function.node[0].attribute[0].ref_attr_name == "c0"
 
 
+def test_a_node_with_several_outputs_says_how_many() -> None:
+    proto = parse("""g (float[N] x, float[N] w) => (float[N] y, float[N] z) {
+        a = Mul(x, w)
+        y = Tanh(a)
+        z = Neg(a)
+    }""")
+    result = fuse(proto)
+    assert_same_results(proto, result)
+    (node,) = result.graph.node
+    assert [a.name for a in node.attribute] == ["program", "outputs"]
+    assert attribute(node, "outputs").i == len(node.output) == 2
+    assert list(result.functions[0].attribute) == ["program", "outputs"]
+
+
 def test_stamps_of_the_model() -> None:
     result = fuse(parse(CHAIN, ir=7))
     assert result.ir_version == 8
