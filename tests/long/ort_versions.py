@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 import onnxfuse  # noqa: E402
 from tests.custom_ops import handmade  # noqa: E402
 
-VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.23.2", "1.27.0", "1.31.1")
+VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.23.2", "1.27.0", "1.31.1", "1.32.0")
 PYTHONS = ("python3.12", "python3.11", "python3.10", sys.executable)  # the oldest wheels end at 3.12
 Feeds = list[dict[str, np.ndarray]]
 
