@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +22,7 @@ import onnxfuse
 from models.catalog import ENTRIES, Entry
 from models.fetch import FetchError, fetch
 from onnxfuse.api import Result
+from onnxfuse.check.walk import nodes_of
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.timing import BenchReport
 
@@ -81,7 +81,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 def chain_of(result: Result) -> tuple[str, ...]:
     """The ops of the longest fused float32 group that multiplies, adds and applies an activation; () without one."""
     kinds = {"Sigmoid", "HardSigmoid", "Clip", "Tanh", "Relu"}
-    nodes = {node.op_type: node for node in onnx_nodes(result.model.graph) if node.domain == "onnxfuse"}
+    nodes = {node.op_type: node for node in nodes_of(result.model.graph) if node.domain == "onnxfuse"}
     best: tuple[str, ...] = ()
     for group in result.report.groups:
         text = next(a.s.decode() for a in nodes[group.op].attribute if a.name == "program")
@@ -89,17 +89,6 @@ def chain_of(result: Result) -> tuple[str, ...]:
         if plain and {"Mul", "Add"} <= set(group.ops) and kinds & set(group.ops) and len(best) < len(group.ops) < 12:
             best = group.ops
     return best
-
-
-def onnx_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Every node of a graph and of the bodies in it."""
-    found = []
-    for node in graph.node:
-        found.append(node)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                found += onnx_nodes(attribute.g)
-    return found
 
 
 def run(entries: Sequence[Entry], folder: Path, seconds: float, console: Console) -> list[Outcome]:

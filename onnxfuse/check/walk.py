@@ -11,6 +11,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from onnxfuse.model import graphs
+
 __all__ = ["Uses", "bodies", "free_inputs", "nodes_of", "reads"]
 
 _SMALL = 4096
@@ -25,11 +27,7 @@ def free_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs that a node carries (branches of If, bodies of Loop and Scan)."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
+    return (body for _, body in graphs.bodies(node))
 
 
 def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -69,9 +67,9 @@ class Uses:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._uses: dict[str, list[_Use]] = defaultdict(list)
         self._tensors: dict[str, onnx.TensorProto] = {}
-        graphs = [model.graph]
+        all_graphs = [model.graph]
         for node in nodes_of(model.graph):
-            graphs += bodies(node)
+            all_graphs += bodies(node)
             for slot, name in enumerate(node.input):
                 if name:
                     self._uses[name].append(_Use(node, slot))
@@ -80,7 +78,7 @@ class Uses:
                 for attribute in node.attribute:
                     if attribute.name == "value":
                         self._tensors[node.output[0]] = attribute.t
-        for graph in graphs:
+        for graph in all_graphs:
             self._tensors.update((t.name, t) for t in graph.initializer)
         self._shapes = {t.name: tuple(t.dims) for t in self._tensors.values() if t.name}
         self._shapes.update((name, tuple(t.dims)) for name, t in self._tensors.items())
