@@ -67,5 +67,5 @@ def test_measure_gives_a_row_for_each_model_and_number_of_threads() -> None:
     assert [row.threads for row in report.rows] == [1, 1, 2, 2]
     assert sorted(report.noise) == [1, 2]
     assert dict(report.inputs) == {"x": "float32[5]"}
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(UsageError, match="from 1 to 1024"):
         measure([subject], None, None, 0, [0], 0.01)
