@@ -90,6 +90,15 @@ def examine(entry: dict[str, Any], library: str) -> list[str]:
     return wrong
 
 
+def refusal(path: str, library: str) -> str:
+    """What is wrong with how the library takes a tampered model, or ""."""
+    try:
+        session(path, DISABLED, library)
+    except Exception as error:
+        return "" if "onnxfuse: node 'the node'" in str(error) else str(error)[:300]
+    return "is not refused"
+
+
 def main() -> int:
     with open(sys.argv[1], encoding="utf-8") as file:
         work = json.load(file)
@@ -104,6 +113,12 @@ def main() -> int:
         passed += not wrong
         for text in wrong:
             print(f"  {entry['name']}: {text}")
+    for path in work["tampered"]:
+        problem = refusal(path, work["library"])
+        failed += bool(problem)
+        passed += not problem
+        if problem:
+            print(f"  {path}: {problem}")
     text = f"; does not run the original of {', '.join(unknown)}" if unknown else ""
     print(f"onnxruntime {onnxruntime.__version__}: {passed} passed, {failed} failed{text}", flush=True)
     return 1 if failed else 0

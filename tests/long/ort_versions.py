@@ -6,8 +6,9 @@ The shared cases (ONNXFUSE_CASES) and hand-made models are optimized once, here.
 of that environment runs the original (optimizations off) and the optimized model four times (with and without the
 library, optimizations off and on) and compares; where it differs from this runtime's results, those that the case
 expects are right too (older runtimes lose NaN in Max, say), and optimizations that break the original are left out.
-The environments stay in the user's cache folder. Ends with 1 if
-anything differs or does not load, with 2 if an environment cannot be made.
+Models with a tampered program have to be refused by the library, with an error that names the node.
+The environments stay in the user's cache folder. Ends with 1 if anything differs, does not load, or loads and should
+not, with 2 if an environment cannot be made.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 import onnxfuse  # noqa: E402
 from tests.custom_ops import handmade  # noqa: E402
+from tests.custom_ops.test_session import TAMPERED, one_node  # noqa: E402
 
 VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.23.2", "1.27.0", "1.31.1", "1.32.0")
 PYTHONS = ("python3.12", "python3.11", "python3.10", sys.executable)  # the oldest wheels end at 3.12
@@ -76,6 +78,16 @@ def cases() -> Iterator[tuple[str, onnx.ModelProto, Feeds, Feeds]]:
             feeds = case.inputs()
             expected = [case.expected(dict(feed)) for feed in feeds] if hasattr(case, "expected") else []
             yield path.stem, case.model(), feeds, expected
+
+
+def tampered(folder: Path, only: str) -> list[str]:
+    """Writes models whose session the library has to refuse; their paths."""
+    paths = []
+    for name, (changes, _) in TAMPERED.items():
+        if only in name:
+            paths.append(str(folder / f"tampered-{name}.onnx"))
+            onnx.save(one_node(**changes), paths[-1])
+    return paths
 
 
 def pairs(folder: Path, only: str) -> list[dict[str, Any]]:
@@ -136,7 +148,8 @@ def main() -> int:
         jobs = pairs(Path(folder), options.only)
         wrong = any(entry.get("failed") for entry in jobs)
         jobs = [entry for entry in jobs if not entry.get("failed")]
-        work = {"library": str(Path(options.library).resolve()), "jobs": jobs}
+        work = {"library": str(Path(options.library).resolve()), "jobs": jobs,
+                "tampered": tampered(Path(folder), options.only)}  # fmt: skip
         (Path(folder) / "jobs.json").write_text(json.dumps(work), encoding="utf-8")
         for version in options.versions.split(","):
             python = environment(version)
