@@ -55,6 +55,20 @@ def test_an_integer_exponent_of_a_float(machine: MachineLibrary, isa: str) -> No
     np.testing.assert_allclose(got, x**3, rtol=5e-16)
 
 
+@pytest.mark.parametrize("storage", ["f16", "f32"])
+def test_a_half_exponent(machine: MachineLibrary, isa: str, storage: str) -> None:
+    """The exponent of a float16 model arrives as float16, or as float32 where the runtime has widened it."""
+    builder = Builder()
+    base, exponent = builder.input("f32"), builder.scalar("f16")
+    builder.output(builder.emit("pow", base, builder.emit("cast", exponent, to="f32")))
+    x = np.random.default_rng(3).standard_normal(200).astype(np.float32)
+    for value in (2, 2.328306e-41):  # the bits of this float32 are those of 2 as float16
+        e = np.array(value, np.float16 if storage == "f16" else np.float32)
+        got = machine.run(builder.build().text, [np.abs(x), e], x.size, isa=isa, scalars=True,
+                          in_storage=["f32", storage])[0]
+        np.testing.assert_allclose(got, np.abs(x) ** np.float64(e), rtol=3e-7)
+
+
 def test_a_known_square_is_a_product(machine: MachineLibrary, isa: str) -> None:
     """Bit for bit; an exponent that is not known goes through pow."""
     x = np.random.default_rng(1).standard_normal(300).astype(np.float32)

@@ -41,7 +41,8 @@ float half_to_float(uint64_t bits) {
   return bits & 0x8000 ? -size : size;
 }
 
-// The bits of a constant as they stand in its lanes.
+}  // namespace
+
 uint64_t lane_bits(DType type, uint64_t bits) {
   switch (type) {
     case DType::k_i8:
@@ -62,8 +63,6 @@ uint64_t lane_bits(DType type, uint64_t bits) {
       return bits;
   }
 }
-
-}  // namespace
 
 CastStages cast_stages(const StageTable& table, DType from, DType to) noexcept {
   const size_t f = static_cast<size_t>(lanes_of(from)), t = static_cast<size_t>(lanes_of(to));

@@ -17,6 +17,9 @@ CastStages cast_stages(const StageTable& table, DType from, DType to) noexcept;
 // Whether a cast leaves the lanes as they are (u8 to i32, f16 to f32).
 bool cast_is_free(DType from, DType to) noexcept;
 
+// The bits of a constant as they stand in its lanes: those of float32 for f16 and bf16.
+uint64_t lane_bits(DType type, uint64_t bits);
+
 struct Value {
   enum Kind : uint8_t {
     kConstant,   // `bits` are those of the lane

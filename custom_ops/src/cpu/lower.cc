@@ -364,7 +364,7 @@ Code lower(const Program& program, const DType* input_storage, const DType* outp
   for (size_t k = 0; k < program.inputs.size(); ++k) check_storage(program.inputs[k].dtype, input_storage[k]);
   for (size_t k = 0; k < program.outputs.size(); ++k)
     check_storage(program.type_of(program.outputs[k]), output_storage[k]);
-  const Program known_better = specialize(program, scalars);
+  const Program known_better = specialize(program, input_storage, scalars);
   const Graph graph(known_better, input_storage, scalars);
   Code code;
   code.wide = graph.wide;

@@ -4,6 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "graph.h"
+
 namespace onnxfuse {
 namespace {
 
@@ -12,6 +14,9 @@ bool is_float(DType type) noexcept { return type == DType::k_f32 || type == DTyp
 // The number that these bits are, where it is certain to fit a double.
 std::optional<double> number(DType type, uint64_t bits) {
   switch (type) {
+    case DType::k_f16:
+    case DType::k_bf16:
+      return number(DType::k_f32, lane_bits(type, bits));
     case DType::k_f32: {
       float f;
       std::memcpy(&f, &bits, sizeof f);
@@ -36,7 +41,8 @@ std::optional<double> number(DType type, uint64_t bits) {
 
 class Specializer {
  public:
-  Specializer(const Program& program, const uint64_t* scalars) : old_(program), scalars_(scalars) {}
+  Specializer(const Program& program, const DType* input_storage, const uint64_t* scalars)
+      : old_(program), input_storage_(input_storage), scalars_(scalars) {}
 
   Program run() {
     new_.inputs = old_.inputs;
@@ -54,14 +60,14 @@ class Specializer {
   // The number that a value of the old program has in every call.
   std::optional<double> known(uint32_t value) const {
     const size_t inputs = old_.inputs.size();
-    if (value < inputs) {
-      if (!old_.inputs[value].is_scalar || scalars_ == nullptr) return std::nullopt;
-      return number(old_.inputs[value].dtype, scalars_[value - old_.tensor_count()]);
+    while (value >= inputs) {
+      const Stmt& s = old_.statements[value - inputs];
+      if (s.op == Opcode::k_const) return number(s.t1, s.bits);
+      if (s.op != Opcode::k_cast || !is_float(s.t1)) return std::nullopt;
+      value = s.operands[0];
     }
-    const Stmt& s = old_.statements[value - inputs];
-    if (s.op == Opcode::k_const) return number(s.t1, s.bits);
-    if (s.op == Opcode::k_cast && is_float(s.t1)) return known(s.operands[0]);
-    return std::nullopt;
+    if (!old_.inputs[value].is_scalar || scalars_ == nullptr) return std::nullopt;
+    return number(input_storage_[value], scalars_[value - old_.tensor_count()]);
   }
 
   uint32_t add(const Stmt& s) {
@@ -103,6 +109,7 @@ class Specializer {
   }
 
   const Program& old_;
+  const DType* const input_storage_;
   const uint64_t* const scalars_;
   Program new_;
   std::vector<uint32_t> ids_;  // of each old value in the new program
@@ -110,6 +117,8 @@ class Specializer {
 
 }  // namespace
 
-Program specialize(const Program& program, const uint64_t* scalars) { return Specializer(program, scalars).run(); }
+Program specialize(const Program& program, const DType* input_storage, const uint64_t* scalars) {
+  return Specializer(program, input_storage, scalars).run();
+}
 
 }  // namespace onnxfuse
