@@ -6,13 +6,11 @@ domains, values of unknown rank, models it gives up on).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxfuse.model import schemas
-from onnxfuse.model.graphs import GraphView
+from onnxfuse.model.graphs import GraphView, bodies
 from onnxfuse.model.shapes import Term, fresh, join, known, unnamed
 
 __all__ = ["Values", "infer", "stripped"]
@@ -161,7 +159,7 @@ class _Walk:
     def _node(self, view: GraphView, index: int, copy: NodeProto, stated: dict[str, ValueInfoProto],
               declared: dict[str, ValueInfoProto]) -> None:
         node, values = view.graph.node[index], self.found[view.path]
-        for child, graph in zip(view.children.get(index, ()), _graphs(copy), strict=True):
+        for child, (_, graph) in zip(view.children.get(index, ()), bodies(copy), strict=True):
             self.graph(child, graph, self._body_inputs(view, node))
         for name in (o for o in node.output if o):
             for known_value in (stated.get(name), declared.get(name)):
@@ -226,14 +224,6 @@ class _Walk:
         owner = view.owner(name)
         term = None if owner is None else self.found[owner.path].terms.get(name)
         return term if term is not None else fresh(f"{view.path}:{name}")
-
-
-def _graphs(node: NodeProto) -> Iterable[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
 
 
 def _scan_axes(node: NodeProto) -> list[int | None]:
