@@ -22,7 +22,7 @@ SANLIB  := build/sanitize/.built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-long test-oldest lint fix build wheel models docs picture goldens clean distclean
+.PHONY: help venv run test test-long test-oldest lint fix build wheel models docs bench-models picture goldens clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ wheel: $(LIBRARY) ## build the wheel into dist/
 
 models: $(LIBRARY) ## optimize the whole corpus and write docs/models.md (long)
 	@$(BIN)/python tests/long/corpus.py --write docs/models.md
+
+bench-models: $(LIBRARY) ## speed of the whole corpus, fused against unfused (half an hour)
+	@$(BIN)/python -m benchmarks.run_models
 
 docs: $(LIBRARY) ## write docs/ops.md anew from the op table
 	@$(BIN)/python -m onnxfuse.ops.docs > docs/ops.md
