@@ -313,7 +313,7 @@ def bench(
             progress=step,
         )
     if report is not None:
-        api.write_text(report, schema.to_json(result.to_dict()))
+        api.write_text(report, schema.to_json(schema.bench_record(result)))
     terminal.show_bench(_console(), result)
 
 

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from onnxfuse.check.subject import Subject
 from onnxfuse.errors import OnnxfuseError, SetupError, UsageError
 from onnxfuse.library import find_library
 
-__all__ = ["BenchReport", "Ratio", "Row", "interleave", "measure", "ratio"]
+__all__ = ["BenchReport", "Ratio", "Repeated", "Row", "interleave", "measure", "ratio"]
 
 _SHORTEST = 200_000  # nanoseconds that one timed slice should last
 _WARM_UP = 0.3  # seconds at least, for each subject
@@ -29,6 +29,25 @@ _MAX_ROUNDS = 3000
 _MOST_THREADS = 1024
 
 Call = Callable[[], object]
+
+
+@runtime_checkable
+class Repeated(Protocol):
+    """Something that repeats itself, in native code for instance, where a loop in Python would be most of the time."""
+
+    def run(self, repeat: int) -> None:
+        """Do the work `repeat` times."""
+
+
+class _Wrapped:
+    """A plain call as `Repeated`."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def run(self, repeat: int) -> None:
+        for _ in range(repeat):
+            self._call()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +82,6 @@ class BenchReport:
     rounds: Mapping[int, int]
     inputs: Mapping[str, str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: schema 1."""
-        return {
-            "schema": 1,
-            "command": "bench",
-            "inputs": dict(self.inputs),
-            "noise": {str(threads): dataclasses.asdict(value) for threads, value in self.noise.items()},
-            "rounds": {str(threads): count for threads, count in self.rounds.items()},
-            "rows": [dataclasses.asdict(row) for row in self.rows],
-        }
-
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     """Ratios pair by pair: median and 10-90 % range."""
@@ -82,37 +90,46 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     return Ratio(float(median), float(low), float(high))
 
 
-def interleave(calls: Sequence[Call], seconds: float, *, warm_up: float = _WARM_UP) -> list[list[float]]:
-    """Nanoseconds a call, for each call a list with one number a round, after warming up each of them.
+def interleave(
+    subjects: Sequence[Call | Repeated], seconds: float, *, warm_up: float = _WARM_UP, pause: float = 0.0
+) -> list[list[float]]:
+    """Nanoseconds a run, for each subject a list with one number a round, after warming up each of them.
 
-    Takes about `seconds` after the warm-up; at least 5 rounds. Calls shorter than 0.2 ms are repeated within a round.
+    Takes about `seconds` after the warm-up; at least 5 rounds. A subject whose run is shorter than 0.2 ms is repeated
+    within a round, each as often as it needs. `pause` seconds are slept before a subject's turn, and one run of it is
+    not counted then: the threads of the subject before, which wait for more work in a busy loop, come to rest.
     """
-    single = max(_warm(call, warm_up) for call in calls)
-    repeat = max(1, int(_SHORTEST / max(single, 1.0)))
-    times: list[list[float]] = [[] for _ in calls]
-    order = list(range(len(calls)))
+    repeated = [subject if isinstance(subject, Repeated) else _Wrapped(subject) for subject in subjects]
+    repeats = [max(1, round(_SHORTEST / max(_warm(subject, warm_up), 1.0))) for subject in repeated]
+    times: list[list[float]] = [[] for _ in repeated]
+    order = list(range(len(repeated)))
     end = time.perf_counter() + seconds
     rounds = 0
     while rounds < _MAX_ROUNDS and (rounds < _MIN_ROUNDS or time.perf_counter() < end):
         for index in order:
-            call = calls[index]
-            start = time.perf_counter_ns()
-            for _ in range(repeat):
-                call()
-            times[index].append((time.perf_counter_ns() - start) / repeat)
+            if pause:
+                time.sleep(pause)
+                repeated[index].run(1)
+            times[index].append(_time(repeated[index], repeats[index]))
         order.reverse()
         rounds += 1
     return times
 
 
-def _warm(call: Call, seconds: float) -> float:
+def _time(subject: Repeated, repeat: int) -> float:
+    start = time.perf_counter_ns()
+    subject.run(repeat)
+    return (time.perf_counter_ns() - start) / repeat
+
+
+def _warm(subject: Repeated, seconds: float) -> float:
     """Run until the time is over and the last runs are no faster than those before; nanoseconds of the fastest."""
-    best, calm = float("inf"), 0
+    best, calm, repeat = float("inf"), 0, 1
     end = time.perf_counter() + seconds
     while calm < 3 or time.perf_counter() < end:
-        start = time.perf_counter_ns()
-        call()
-        took = float(time.perf_counter_ns() - start)
+        took = _time(subject, repeat)
+        if took * repeat < _SHORTEST / 2:  # too short for the clock and for the way into native code
+            repeat *= 2
         calm = 0 if took < 0.95 * best else calm + 1
         best = min(best, took)
         if time.perf_counter() > end + 10 * seconds:

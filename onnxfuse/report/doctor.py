@@ -18,6 +18,7 @@ from onnxfuse.check import sessions
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.library import library_path
 from onnxfuse.program.program import Program
+from onnxfuse.report.machine import cpu_features
 from onnxfuse.version import __version__
 
 __all__ = ["Finding", "examine"]
@@ -50,23 +51,6 @@ def examine() -> list[Finding]:
         *_library(),
     ]
     return findings
-
-
-def cpu_features() -> list[str]:
-    """Vector extensions of this processor that the library has kernels for, best first."""
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return ["NEON"]
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return []
-    flags = set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
-    found = []
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-        found.append("AVX-512")
-    if {"avx2", "fma"} <= flags:
-        found.append("AVX2+FMA")
-    return [*found, "SSE2"] if "sse2" in flags else found
 
 
 def _isa() -> Finding:

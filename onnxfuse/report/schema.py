@@ -1,19 +1,22 @@
 """The record as JSON (`--report FILE.json`), schema 1: docs/report.md describes every field.
 
-Deterministic: the same run gives the same bytes, no times, no paths but those that the caller gave.
+Deterministic but for `bench`: the same run gives the same bytes, no times, no paths but those that the caller gave.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
 
 from onnxfuse.check.compare import Comparison
 from onnxfuse.check.validate import RunReport, ValidationReport
+from onnxfuse.report.machine import machine
 from onnxfuse.report.summary import Group, LeftNode, Report, versions
+from onnxfuse.timing import BenchReport
 
-__all__ = ["SCHEMA", "to_dict", "to_json", "validation_record", "validation_to_dict"]
+__all__ = ["SCHEMA", "bench_record", "to_dict", "to_json", "validation_record", "validation_to_dict"]
 
 SCHEMA = 1
 
@@ -131,4 +134,18 @@ def validation_record(original: str, fused: str, report: ValidationReport) -> di
         "original": original,
         "fused": fused,
         "validation": validation_to_dict(report),
+    }
+
+
+def bench_record(report: BenchReport) -> dict[str, Any]:
+    """The record of `onnxfuse bench A B`."""
+    return {
+        "schema": SCHEMA,
+        "command": "bench",
+        "versions": versions(),
+        "machine": machine(),
+        "inputs": dict(report.inputs),
+        "noise": {str(threads): dataclasses.asdict(value) for threads, value in report.noise.items()},
+        "rounds": {str(threads): count for threads, count in report.rounds.items()},
+        "rows": [dataclasses.asdict(row) for row in report.rows],
     }

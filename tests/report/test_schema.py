@@ -12,6 +12,7 @@ import pytest
 
 from onnxfuse import api
 from onnxfuse.report import schema
+from onnxfuse.timing import BenchReport, Ratio, Row
 from tests.check.models import parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -26,11 +27,22 @@ def record() -> dict[str, Any]:
     return schema.to_dict(api.optimize(parse(MODEL)).report)
 
 
+NAMES = {"options.shapes", "validation.inputs", "left_counts", "versions", "machine.caches", "inputs",
+         "noise", "rounds"}
+
+
+def documented_fields(root: Path, section: str) -> set[str]:
+    """The fields that a section of docs/report.md lists, those of `versions` left out."""
+    text = (root / "docs" / "report.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `([^`]+)` \|", text.split(f"\n## {section}\n")[1].split("\n## ")[0], re.M)
+    return {name for name in found if not name.startswith("versions.")}
+
+
 def paths(value: Any, prefix: str = "") -> set[str]:
     """Every key as a dotted path; what stands in lists under `[]`. Keys that are names of a model are left out."""
     if isinstance(value, list):
         return set().union(*(paths(item, f"{prefix}[]") for item in value)) if value else set()
-    if not isinstance(value, dict) or prefix in ("options.shapes", "validation.inputs", "left_counts"):
+    if not isinstance(value, dict) or prefix in NAMES:
         return set()
     found = set()
     for key, item in value.items():
@@ -40,10 +52,17 @@ def paths(value: Any, prefix: str = "") -> set[str]:
 
 
 def test_every_field_is_documented_and_every_documented_field_is_there(record: dict[str, Any], root: Path) -> None:
+    assert paths(record) == documented_fields(root, "optimize")
     text = (root / "docs" / "report.md").read_text(encoding="utf-8")
-    section = text.split("## optimize")[1].split("\n## ")[0]
-    documented = set(re.findall(r"^\| `([^`]+)` \|", section, re.M))
-    assert paths(record) == documented
+    assert set(record["versions"]) == set(re.findall(r"^\| `versions\.(\w+)` \|", text, re.M))
+
+
+def test_every_field_of_bench_is_documented(root: Path) -> None:
+    one = Ratio(1.0, 1.0, 1.0)
+    record = schema.bench_record(BenchReport((Row("m", 1, False, 0.1, one),), {1: one}, {1: 5}, {"x": "float32[3]"}))
+    assert paths(record) == documented_fields(root, "bench")
+    assert record["noise"] == {"1": {"median": 1.0, "low": 1.0, "high": 1.0}}
+    assert json.loads(schema.to_json(record))["machine"]["cores"] >= 1
 
 
 def test_every_code_of_the_planner_is_documented(root: Path) -> None:

@@ -50,6 +50,28 @@ def test_short_calls_are_repeated_within_a_round() -> None:
     assert count > 100
 
 
+def test_what_repeats_itself_is_asked_once_a_round_each_as_often_as_it_needs() -> None:
+    class Native:
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+            self.asked: list[int] = []
+
+        def run(self, repeat: int) -> None:
+            self.asked.append(repeat)
+            if self.seconds:
+                time.sleep(self.seconds * repeat)
+
+    slow, fast = Native(1e-3), Native(0.0)
+    times = interleave([slow, fast], 0.0, warm_up=0.0)
+    assert [len(own) for own in times] == [5, 5]
+    assert slow.asked[-5:] == [1] * 5
+    assert len(set(fast.asked[-5:])) == 1
+    assert fast.asked[-1] > 1
+    before = len(fast.asked)
+    interleave([slow, fast], 0.0, warm_up=0.0, pause=1e-4)
+    assert [repeat > 1 for repeat in fast.asked[before:]][-10:] == [False, True] * 5
+
+
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Add(x, x) }'
 WORDS = '<ir_version: 8, opset_import: ["" : 17]> g (string[N] x) => (string[N] y) { y = Identity(x) }'
 
