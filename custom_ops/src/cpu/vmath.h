@@ -15,82 +15,127 @@
 // from custom_ops/tools/fit.py.
 #pragma once
 
-#include "vmath_poly.h"
+#include "pack.h"
 #include "vmath_wide.h"
 #include "vmath_f64.h"
 
 namespace onnxfuse {
 inline namespace ONNXFUSE_ISA_NS {
 
-// ---- exponentials
+// ---- exponentials. X is F32 or Pack<F32>.
 
-// x = n ln 2 + r with |r| <= ln 2 / 2; w = n + magic. The first part of ln 2 has 16 bits: its product with n is exact.
-ONNXFUSE_INLINE F32 reduce_exp(F32 x, F32& w) {
-  w = fma(x, splat<F32>(0x1.715476p0f), splat<F32>(kMagicF32));
-  const F32 n = w - splat<F32>(kMagicF32);
-  return fnma(n, splat<F32>(1.42860677e-6f), fnma(n, splat<F32>(0.693145752f), x));
+constexpr double kLog2E = 0x1.715476p0;
+// ln 2 in two parts; the first has 16 bits, so that its product with n below is exact.
+constexpr double kLn2High = 0.693145752, kLn2Low = 1.42860677e-6;
+
+// x = n ln 2 + r with |r| <= ln 2 / 2; w = n + magic.
+template <class X>
+ONNXFUSE_INLINE X reduce_exp(X x, X& w) {
+  w = fma(x, splat<F32>(kLog2E), splat<F32>(kMagicF32));
+  const X n = w - splat<F32>(kMagicF32);
+  return fnma(n, splat<F32>(kLn2Low), fnma(n, splat<F32>(kLn2High), x));
 }
 
-// e^r - 1 on that range, relative error below 2^-24 of the result.
-ONNXFUSE_INLINE F32 expm1_small(F32 r) {
-  const F32 q = polynomial(r, 0.4999999341410351, 0.16666520110763922, 0.04166839374012247, 0.008368780259911755,
-                           0.0013814496013697813);
-  return fma(r * r, q, r);
-}
+// e^r = 1 + r + r^2 (k0 + k1 r + ...) on that range.
+constexpr double kExp0 = 0.4999999341410351, kExp1 = 0.16666520110763922, kExp2 = 0.04166839374012247,
+                 kExp3 = 0.008368780259911755, kExp4 = 0.0013814496013697813;
 
-// e^x for x in [-104, 89].
-ONNXFUSE_INLINE F32 exp_in_range(F32 x) {
-  F32 w;
-  const F32 r = reduce_exp(x, w);
-  return scale(expm1_small(r) + splat<F32>(1.0f), w);
+// e^r - 1, relative error below 2^-24 of the result.
+template <class X>
+ONNXFUSE_INLINE X expm1_small(X r) {
+  return fma(r * r, polynomial(r, kExp0, kExp1, kExp2, kExp3, kExp4), r);
 }
 
 // 0 up to -103.98, infinity from 88.73. 1.02 / 0.99.
-ONNXFUSE_INLINE F32 exp(F32 x) {
+template <class X>
+ONNXFUSE_INLINE X exp(X x) {
   // The bounds are where the result is 0 and infinity; a NaN, second in both, stays.
-  return exp_in_range(min_raw(splat<F32>(89.0f), max_raw(splat<F32>(-104.0f), x)));
+  X w;
+  const X r = reduce_exp(X(min_raw(X(splat<F32>(89.0f)), max_raw(X(splat<F32>(-104.0f)), x))), w);
+  return scale(X(expm1_small(r) + splat<F32>(1.0f)), w);
 }
 
-// 1 / (1 + e^-x) for x >= 0 and e^x / (1 + e^x) below: no overflow, and denormal results are right. 2.41 / 2.41.
-ONNXFUSE_INLINE F32 sigmoid(F32 x) {
-  const F32 one = splat<F32>(1.0f);
-  const F32 e = exp_in_range(max_raw(splat<F32>(-104.0f), neg(abs(x))));
-  return select(bits(x), e, one) / (one + e);
+// 2 (2^(n-1) (e^r - 1) + 2^(n-1) - 1/2): 2^n alone may overflow. Below -20 the result is -1. 1.1 / 1.1.
+template <class X>
+ONNXFUSE_INLINE X expm1(X x) {
+  X w;
+  const X r = reduce_exp(X(min_raw(X(splat<F32>(89.0f)), max_raw(X(splat<F32>(-20.0f)), x))), w);
+  const X half = as<F32>((as<U32>(w) << 23) + splat<U32>(126u << 23));
+  const X y = fma(half, expm1_small(r), X(half - splat<F32>(0.5f)));
+  return copysign(X(y + y), x);
 }
 
-// |t / (t + 2)| with t = e^-2|x| - 1, which keeps its relative accuracy down to the smallest x. With e^+2|x| the sum
-// would round twice as coarsely. 2.50 / 2.50.
-ONNXFUSE_INLINE F32 tanh(F32 x) {
-  const F32 a = min_raw(splat<F32>(10.0f), abs(x));
-  F32 w;
-  const F32 r = reduce_exp(splat<F32>(-2.0f) * a, w);
-  const F32 power = power_of_two(w);
-  const F32 t = fma(power, expm1_small(r), power - splat<F32>(1.0f));
-  return copysign(t / (t + splat<F32>(2.0f)), x);
+// 1 / (1 + e^-x) with e^-x = e^-r / 2^n: 2^n / (2^n + e^-r), everything times 2^24, for 2^n alone may be denormal.
+// From 20 up the result is 1. 2.41 / 2.41.
+template <class X>
+ONNXFUSE_INLINE X sigmoid(X x) {
+  X w;
+  const X r = reduce_exp(X(min_raw(X(splat<F32>(20.0f)), max_raw(X(splat<F32>(-104.0f)), x))), w);
+  const X e = polynomial(r, 1.0, -1.0, kExp0, -kExp1, kExp2, -kExp3, kExp4);
+  const X power = as<F32>((as<U32>(w) << 23) + splat<U32>((127u + 24u) << 23));
+  return power / fma(power, splat<F32>(0x1p-24f), e) * splat<F32>(0x1p-24f);
+}
+
+// u / (1 - u) with u = (1 - e^-2|x|) / 2, which keeps its relative accuracy down to the smallest x. |x| = r - n ln 2 / 2;
+// the rounding of ln 2 matters less than e^2n. 2.50 / 2.50.
+template <class X>
+ONNXFUSE_INLINE X tanh(X x) {
+  const auto sign = as<U32>(x) & splat<U32>(0x80000000u);
+  const X a = min_raw(X(splat<F32>(10.0f)), X(as<F32>(as<U32>(x) ^ sign)));
+  const X w = fma(a, splat<F32>(-2 * kLog2E), splat<F32>(kMagicF32));
+  const X r = fma(w - splat<F32>(kMagicF32), splat<F32>(0x1.62e43p-2f), a);
+  const X q = polynomial(r, -2 * kExp0, 4 * kExp1, -8 * kExp2, 16 * kExp3, -32 * kExp4);
+  const X power = power_of_two(w);
+  const X u = fma(power, fma(r * r, q, r), fma(power, splat<F32>(-0.5f), splat<F32>(0.5f)));
+  return as<F32>(as<U32>(X(u / (splat<F32>(1.0f) - u))) ^ sign);
 }
 
 // ---- logarithm
 
-// x = 2^e m with m in [0.75, 1.5); log m = f - f^2/2 + f^3 q(f) with f = m - 1.
-// -infinity for both zeros, NaN below. 0.87 / 0.87.
-ONNXFUSE_INLINE F32 log(F32 x) {
-  const I32 tiny = x < splat<F32>(0x1p-126f);
-  const U32 b = (U32)select(tiny, x * splat<F32>(0x1p23f), x);
-  const U32 k = (U32)((I32)(b - splat<U32>(0x3f400000u)) >> 23);
-  const F32 m = (F32)(b - (k << 23));
-  const F32 e = to_f32((I32)k) + (F32)(tiny & bits(splat<F32>(-23.0f)));
-  const F32 f = m - splat<F32>(1.0f), ff = f * f;
-  const F32 q = polynomial(f, 0.3333333985797028, -0.2500016529215479, 0.19999605075973292, -0.166552960597847,
-                           0.1427623361738192, -0.1272777622350372, 0.11700700651806809, -0.09116285388578516,
-                           0.037673587605145005);
-  F32 r = fma(e, splat<F32>(1.42860677e-6f), f * ff * q);
+// log(m) - f for f = m - 1 and m in [0.75, 1.5), but for the term -f^2/2: f^3 q(f).
+template <class X>
+ONNXFUSE_INLINE X log_tail(X f, X ff) {
+  return f * ff * polynomial(f, 0.3333333985797028, -0.2500016529215479, 0.19999605075973292, -0.166552960597847,
+                             0.1427623361738192, -0.1272777622350372, 0.11700700651806809, -0.09116285388578516,
+                             0.037673587605145005);
+}
+
+// e ln 2 + log(1 + f), with infinity for infinity, -infinity where x is 0 and NaN where it is below or NaN.
+template <class X>
+ONNXFUSE_INLINE X log_sum(X x, X e, X f) {
+  const X ff = f * f;
+  X r = fma(e, splat<F32>(kLn2Low), log_tail(f, ff));
   r = fma(splat<F32>(-0.5f), ff, r) + f;
-  r = fma(e, splat<F32>(0.693145752f), r);
-  // As an unsigned number, what lies from the bits of infinity up is infinity, NaN or negative; x = 0 is 0.
+  r = fma(e, splat<F32>(kLn2High), r);
+  // As an unsigned number, what lies from the bits of infinity up is infinity, NaN or negative.
   const F32 inf = splat<F32>(__builtin_inff());
   r = select(x < inf, r, x);
-  r = select(x == F32{}, neg(inf), r);
-  return select(x < F32{}, splat<F32>(__builtin_nanf("")), r);
+  r = select(x == F32{}, X(neg(inf)), r);
+  return select(x < F32{}, X(splat<F32>(__builtin_nanf(""))), r);
+}
+
+// x = 2^e m with m in [0.75, 1.5). 0.87 / 0.87.
+template <class X>
+ONNXFUSE_INLINE X log(X x) {
+  const auto tiny = x < splat<F32>(0x1p-126f);
+  const auto b = as<U32>(X(select(tiny, X(x * splat<F32>(0x1p23f)), x)));
+  const auto k = as<U32>(as<I32>(b - splat<U32>(0x3f400000u)) >> 23);
+  const X m = as<F32>(b - (k << 23));
+  const X e = to_f32(as<I32>(k)) + as<F32>(tiny & bits(splat<F32>(-23.0f)));
+  return log_sum(x, e, X(m - splat<F32>(1.0f)));
+}
+
+// u = 1 + x as 2^e m, and what rounding took from u, times 2^-e, is added to m - 1. 1.1 / 1.1.
+template <class X>
+ONNXFUSE_INLINE X log1p(X x) {
+  const F32 one = splat<F32>(1.0f);
+  const X u = x + one;
+  const auto b = as<U32>(u);
+  const auto shift = as<U32>(as<I32>(b - splat<U32>(0x3f400000u)) >> 23) << 23;
+  const X m = as<F32>(b - shift), twice = as<F32>(splat<U32>(128u << 23) - shift);  // 2^(1-e), which is never too large
+  const X lost = (x - (u - one)) * splat<F32>(0.5f);
+  const X r = log_sum(x + one, X(to_f32(as<I32>(shift) >> 23)), X(fma(lost, twice, X(m - one))));
+  return copysign(r, x);
 }
 
 // ---- error function
@@ -98,21 +143,24 @@ ONNXFUSE_INLINE F32 log(F32 x) {
 #if defined(ONNXFUSE_SSE2)
 // Without FMA the polynomials below round too often. 0.501.
 ONNXFUSE_INLINE F32 erf(F32 x) { return narrow(wide::erf(widen_lo(x)), wide::erf(widen_hi(x))); }
+ONNXFUSE_INLINE Pack<F32> erf(Pack<F32> x) { return {erf(x.v0), erf(x.v1), erf(x.v2), erf(x.v3)}; }
 #else
 // x + x p(x^2) up to 0.88; above, 1 - e^-q(|x|), where q(t) = -log(1 - erf t) is nearly a polynomial. Its constant term
 // is added after the reduction of the exponential, where it rounds less. 1.06.
-ONNXFUSE_INLINE F32 erf(F32 x) {
-  const F32 a = abs(x), xx = x * x, one = splat<F32>(1.0f);
-  const F32 p = polynomial(xx, 0.1283791568392639, -0.37612545537447944, 0.11282396931012985, -0.026789075863753217,
-                           0.0050282455846329035, -0.0006180765282949128);
-  const F32 small = fma(x, p, x);
-  const F32 t = min_raw(splat<F32>(4.0f), a);
-  const F32 q = polynomial(t, 0.12944584844835672, 0.6334886718183708, 0.10812186513403552, -0.02501577596927815,
-                           0.0041312341044733025, -0.00042615474821551985, 2.0369670091893283e-05);
-  F32 w;
-  const F32 r = reduce_exp(neg(fma(q, t, t)), w) + splat<F32>(0.00016054899451407412f);
-  const F32 rest = (expm1_small(r) + one) * power_of_two(w);
-  return select(a > splat<F32>(0.88f), copysign(one - rest, x), small);
+template <class X>
+ONNXFUSE_INLINE X erf(X x) {
+  const X a = abs(x), xx = x * x;
+  const F32 one = splat<F32>(1.0f);
+  const X p = polynomial(xx, 0.1283791568392639, -0.37612545537447944, 0.11282396931012985, -0.026789075863753217,
+                         0.0050282455846329035, -0.0006180765282949128);
+  const X small = fma(x, p, x);
+  const X t = min_raw(X(splat<F32>(4.0f)), a);
+  const X q = polynomial(t, 0.12944584844835672, 0.6334886718183708, 0.10812186513403552, -0.02501577596927815,
+                         0.0041312341044733025, -0.00042615474821551985, 2.0369670091893283e-05);
+  X w;
+  const X r = reduce_exp(X(neg(X(fma(q, t, t)))), w) + splat<F32>(0.00016054899451407412f);
+  const X rest = (expm1_small(r) + one) * power_of_two(w);
+  return select(a > splat<F32>(0.88f), X(copysign(X(one - rest), x)), small);
 }
 #endif
 

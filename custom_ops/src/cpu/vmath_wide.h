@@ -226,8 +226,6 @@ ONNXFUSE_INLINE F64 atan(F64 x) {
 
 #define ONNXFUSE_BY_WIDE(name) \
   ONNXFUSE_INLINE F32 name(F32 x) { return narrow(wide::name(widen_lo(x)), wide::name(widen_hi(x))); }
-ONNXFUSE_BY_WIDE(expm1)
-ONNXFUSE_BY_WIDE(log1p)
 ONNXFUSE_BY_WIDE(asin)
 ONNXFUSE_BY_WIDE(acos)
 ONNXFUSE_BY_WIDE(atan)
