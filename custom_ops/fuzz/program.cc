@@ -1,7 +1,8 @@
-// Fuzz target: any bytes are a program. One that the parser accepts is run on small tensors that broadcast, with a
-// guard behind every output.
+// Fuzz target: any bytes are a program. One that the parser accepts is run on tensors that broadcast, of sizes that the
+// text decides: once into memory of its own, once over its inputs and in another order. Both must give the same bits.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -13,26 +14,83 @@
 namespace onnxfuse {
 namespace {
 
-// Outputs in blocks of their exact size, so that AddressSanitizer sees the first byte too many.
+using Block = std::vector<uint8_t>;
+struct Shape {
+  int64_t dims[3];
+};
+
+// Bits that the text decides, so that a program that failed fails again.
+class Bits {
+ public:
+  explicit Bits(std::string_view text) {
+    for (char c : text) state_ = (state_ ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  }
+  uint64_t below(uint64_t n) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return (state_ >> 33) % n;
+  }
+
+ private:
+  uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+// The shape of all: short rows (chunks), long ones, one dim alone; every rest of a tile.
+Shape whole(Bits& bits) {
+  const auto some = [&](uint64_t most) { return static_cast<int64_t>(1 + bits.below(most)); };
+  switch (bits.below(4)) {
+    case 0: return {{1, 1, some(1500)}};
+    case 1: return {{1, some(4), some(800)}};
+    case 2: return {{some(6), some(9), some(40)}};
+    default: return {{some(40), some(12), some(4)}};
+  }
+}
+
+// Blocks of their exact size, so that AddressSanitizer sees the first byte too many. `over`: outputs take the place of
+// inputs where they fit, from the first byte or from a later one.
 class FuzzHost final : public Host {
  public:
-  explicit FuzzHost(const Executable& exe) : exe_(exe) {}
+  FuzzHost(const Executable& exe, std::vector<Block>* over) : exe_(exe), over_(over) {}
 
   void* output(size_t index, const int64_t* dims, size_t rank) override {
     size_t bytes = size_of(exe_.output_storage(index));
     for (size_t d = 0; d < rank; ++d) bytes *= static_cast<size_t>(dims[d]);
-    outputs_.push_back(std::make_unique<uint8_t[]>(bytes));
-    return outputs_.back().get();
+    sizes.push_back(bytes);
+    if (over_ != nullptr && index < over_->size() && (*over_)[index].size() >= bytes) {
+      const size_t space = (*over_)[index].size() - bytes;
+      places.push_back((*over_)[index].data() + (index % 2 != 0 ? space : 0));
+    } else {
+      blocks_.push_back(std::make_unique<uint8_t[]>(bytes));
+      places.push_back(blocks_.back().get());
+    }
+    return places.back();
   }
 
   void parallel(size_t total, void (*work)(void*, size_t), void* user) override {
-    for (size_t i = 0; i < total; ++i) work(user, i);
+    for (size_t i = 0; i < total; ++i) work(user, over_ == nullptr ? i : total - 1 - i);
   }
+
+  std::vector<uint8_t*> places;
+  std::vector<size_t> sizes;
 
  private:
   const Executable& exe_;
-  std::vector<std::unique_ptr<uint8_t[]>> outputs_;
+  std::vector<Block>* over_;
+  std::vector<std::unique_ptr<uint8_t[]>> blocks_;
 };
+
+std::vector<Tensor> tensors(const std::vector<Block>& memory, const std::vector<Shape>& shapes) {
+  std::vector<Tensor> result;
+  for (size_t k = 0; k < memory.size(); ++k) result.push_back({memory[k].data(), shapes[k].dims, 3});
+  return result;
+}
+
+void compare(const FuzzHost& first, const FuzzHost& second) {
+  for (size_t k = 0; k < first.places.size(); ++k)
+    if (std::memcmp(first.places[k], second.places[k], first.sizes[k]) != 0) {
+      std::fprintf(stderr, "output %zu differs where it lies over an input\n", k);
+      std::abort();
+    }
+}
 
 void run(std::string_view text) {
   Program program;
@@ -41,27 +99,35 @@ void run(std::string_view text) {
   } catch (const ProgramError&) {
     return;
   }
-  static const int64_t shapes[][3] = {{5, 7, 37}, {1, 7, 1}, {5, 1, 37}, {1, 1, 37}, {1, 1, 1}};
-  std::vector<DType> inputs, outputs;
+  Bits bits(text);
+  const Shape full = whole(bits);
+  std::vector<DType> input_types, output_types;
   std::vector<uint64_t> scalars(program.scalar_count(), 0x3fc0000040490fdbu);
-  std::vector<std::unique_ptr<uint8_t[]>> memory;
-  std::vector<Tensor> tensors;
+  std::vector<Block> memory;
+  std::vector<Shape> shapes;
   for (size_t k = 0; k < program.inputs.size(); ++k) {
     const DType type = program.inputs[k].dtype;
-    inputs.push_back(type);
+    input_types.push_back(type);
     if (type == DType::k_bool && k >= program.tensor_count()) scalars[k - program.tensor_count()] &= 1;
     if (k >= program.tensor_count()) continue;
-    const int64_t* shape = program.inputs[k].pad != 0 ? shapes[4] : shapes[k % 5];
-    const size_t bytes = static_cast<size_t>(shape[0] * shape[1] * shape[2]) * size_of(type);
-    memory.push_back(std::make_unique<uint8_t[]>(bytes));
-    for (size_t i = 0; i < bytes; ++i)
-      memory.back()[i] = static_cast<uint8_t>(type == DType::k_bool ? i & 1 : i * 151 + k * 31);
-    tensors.push_back({memory.back().get(), shape, 3});
+    // Dims that are added behind would not fit the others.
+    Shape shape = program.inputs[k].pad != 0 ? Shape{{1, 1, 1}} : full;
+    for (int64_t& dim : shape.dims)
+      if (k % 3 != 0 && bits.below(3) == 0) dim = 1;
+    size_t bytes = size_of(type);
+    for (int64_t dim : shape.dims) bytes *= static_cast<size_t>(dim);
+    Block block(bytes);
+    for (size_t i = 0; i < bytes; ++i) block[i] = static_cast<uint8_t>(type == DType::k_bool ? i & 1 : i * 151 + k * 31);
+    memory.push_back(std::move(block));
+    shapes.push_back(shape);
   }
-  for (uint32_t value : program.outputs) outputs.push_back(program.type_of(value));
-  const Executable exe(std::move(program), inputs.data(), outputs.data(), scalars.data(), Isa::kBest);
-  FuzzHost host(exe);
-  exe.run(tensors.data(), host);
+  for (uint32_t value : program.outputs) output_types.push_back(program.type_of(value));
+  const Executable exe(std::move(program), input_types.data(), output_types.data(), scalars.data(), Isa::kBest);
+  FuzzHost apart(exe, nullptr);
+  exe.run(tensors(memory, shapes).data(), apart);
+  FuzzHost over(exe, &memory);
+  exe.run(tensors(memory, shapes).data(), over);
+  compare(apart, over);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 """Runs the program fuzzer that a build with sanitizers has made, with several seeds: a crash or an error ends it.
 
-    python custom_ops/fuzz/run.py --library build/sanitize [--seconds 600] [--seeds 4]
+    python custom_ops/fuzz/run.py --library build/sanitize [--seconds 60] [--seeds 4]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", type=Path, required=True, help="build folder")
-    parser.add_argument("--seconds", type=int, default=600, help="of all seeds together")
+    parser.add_argument("--seconds", type=int, default=60, help="of all seeds together")
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()
     program = options.library / "fuzz" / "onnxfuse_fuzz_program"

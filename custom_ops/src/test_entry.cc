@@ -1,11 +1,16 @@
 // libonnxfuse_test: the library without ONNX Runtime, for tests through ctypes. Same parser, shapes, driver, machine.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "../tools/faults.h"
+#include "../tools/upper_halves.h"
 #include "driver.h"
 #include "program.h"
 
@@ -14,7 +19,7 @@
 namespace onnxfuse {
 namespace {
 
-// Outputs are the caller's buffers; work is dealt out to `threads` threads in turn.
+// Outputs are the caller's buffers; work is dealt out to `threads` threads in turn. Every thread looks after itself.
 class TestHost final : public Host {
  public:
   TestHost(void* const* out, int threads) : out_(out), threads_(static_cast<size_t>(std::max(threads, 1))) {}
@@ -25,10 +30,22 @@ class TestHost final : public Host {
     std::vector<std::thread> threads;
     for (size_t t = 0; t < threads_; ++t)
       threads.emplace_back([=] {
-        for (size_t i = t; i < total; i += threads_) work(user, i);
+        watched([=] {
+          for (size_t i = t; i < total; i += threads_) work(user, i);
+        });
       });
     for (std::thread& thread : threads) thread.join();
   }
+
+  // Runs `body` and notes what it must not do.
+  template <class Body>
+  void watched(Body body) {
+    upper_halves::clear();
+    if (!faults::survives(body)) strayed = true;
+    if (upper_halves::in_use()) soiled = true;
+  }
+
+  std::atomic<bool> strayed{false}, soiled{false};
 
  private:
   void* const* out_;
@@ -88,6 +105,17 @@ ONNXFUSE_EXPORT int onnxfuse_test_run(const char* program, size_t len, int isa, 
     const Executable exe(std::move(parsed), input_types.data(), output_types.data(), scalars.data(),
                          static_cast<Isa>(isa));
     TestHost host(out, threads);
-    exe.run(inputs.data(), host);
+    std::exception_ptr thrown;
+    const faults::Watch watch;
+    host.watched([&] {
+      try {
+        exe.run(inputs.data(), host);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    });
+    if (thrown) std::rethrow_exception(thrown);
+    if (host.strayed) throw std::runtime_error("memory was touched that may not be");
+    if (host.soiled) throw std::runtime_error("the upper halves of vector registers are left in use");
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "../tools/upper_halves.h"
 #include "machine.h"
 #include "program.h"
 
@@ -17,32 +18,6 @@ namespace {
 struct Free {
   void operator()(void* p) const { std::free(p); }
 };
-
-// Whether the upper half of a vector register holds anything but zeros, as it does after vector code that returns
-// without vzeroupper.
-#if defined(__x86_64__)
-__attribute__((target("avx"), noinline)) bool upper_halves_in_use() {
-  alignas(16) unsigned char halves[16][16];
-  __asm__ volatile(
-      "vextractf128 $1, %%ymm0, 0(%0)\n\tvextractf128 $1, %%ymm1, 16(%0)\n\t"
-      "vextractf128 $1, %%ymm2, 32(%0)\n\tvextractf128 $1, %%ymm3, 48(%0)\n\t"
-      "vextractf128 $1, %%ymm4, 64(%0)\n\tvextractf128 $1, %%ymm5, 80(%0)\n\t"
-      "vextractf128 $1, %%ymm6, 96(%0)\n\tvextractf128 $1, %%ymm7, 112(%0)\n\t"
-      "vextractf128 $1, %%ymm8, 128(%0)\n\tvextractf128 $1, %%ymm9, 144(%0)\n\t"
-      "vextractf128 $1, %%ymm10, 160(%0)\n\tvextractf128 $1, %%ymm11, 176(%0)\n\t"
-      "vextractf128 $1, %%ymm12, 192(%0)\n\tvextractf128 $1, %%ymm13, 208(%0)\n\t"
-      "vextractf128 $1, %%ymm14, 224(%0)\n\tvextractf128 $1, %%ymm15, 240(%0)\n\t"
-      :
-      : "r"(halves)
-      : "memory");
-  for (const auto& half : halves)
-    for (unsigned char byte : half)
-      if (byte != 0) return true;
-  return false;
-}
-#else
-bool upper_halves_in_use() { return false; }
-#endif
 
 }  // namespace
 }  // namespace onnxfuse
@@ -74,10 +49,10 @@ ONNXFUSE_EXPORT long onnxfuse_test_machine(const char* program, size_t len, int 
     const size_t bytes = (machine->frame_bytes() + 63) / 64 * 64;
     const std::unique_ptr<void, Free> frame(std::aligned_alloc(64, bytes == 0 ? 64 : bytes));
     std::memset(frame.get(), 0xff, machine->frame_bytes());
-    const bool has_upper_halves = pick_isa(static_cast<Isa>(isa)) != Isa::kBaseline;
+    upper_halves::clear();
     machine->run(in, step, out, n, frame.get());
     // Asked at once: functions of the C library clear them as well.
-    if (has_upper_halves && upper_halves_in_use()) return -2;
+    if (upper_halves::in_use()) return -2;
     return static_cast<long>(machine->tile());
   } catch (const std::exception& e) {
     std::snprintf(error, error_len, "%s", e.what());

@@ -31,6 +31,7 @@ class MachineLibrary:
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
         self._library.onnxfuse_test_machine.restype = ctypes.c_long
+        self._library.onnxfuse_test_places.restype = ctypes.c_long
         self.isas = [name for name, number in ISAS.items() if number and self.has(name)]
         """Those that this processor has, worst first."""
 
@@ -64,6 +65,46 @@ class MachineLibrary:
         """
         program = Program.parse(text)
         return self._call(program, text, inputs, isa, n, scalars, offset, in_place or {}, in_storage, out_storage)[0]
+
+    def everywhere(
+        self,
+        text: str,
+        inputs: Sequence[Array],
+        want: Sequence[Array],
+        most: int,
+        *,
+        isa: str,
+        over: dict[int, int] | None = None,
+    ) -> int:
+        """Runs 0 to `most` elements in every place: 64 byte offsets behind a page that nothing may touch, and before
+        one.
+
+        Outputs must have the bits of `want`, whose arrays have at least `most` elements, as have those inputs that are
+        not of rank 0 (one element for all). `over` maps outputs to the inputs whose memory they take. Returns the
+        number of runs. Raises MachineError with the place where something is wrong.
+        """
+        program = Program.parse(text)
+        arrays = [np.ascontiguousarray(a, NUMPY[i.dtype]) for a, i in zip(inputs, program.inputs, strict=True)]
+        steps = [int(np.ndim(a) > 0) for a in inputs]
+        outputs = [np.ascontiguousarray(w) for w in want]
+        assert all(a.size >= most for a, step in zip(arrays, steps, strict=True) if step)
+        assert [w.dtype for w in outputs] == [NUMPY[program.dtype_of(o)] for o in program.outputs]
+        assert all(w.size >= most for w in outputs)
+        message = ctypes.create_string_buffer(_MESSAGE)
+        data = text.encode()
+        runs = int(self._library.onnxfuse_test_places(
+            data, ctypes.c_size_t(len(data)), ISAS[isa],
+            (ctypes.c_int * len(arrays))(*[DTYPES.index(i.dtype) for i in program.inputs]),
+            (ctypes.c_int * len(outputs))(*[DTYPES.index(program.dtype_of(o)) for o in program.outputs]),
+            (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays]),
+            (ctypes.c_uint8 * len(steps))(*steps),
+            (ctypes.c_void_p * len(outputs))(*[w.ctypes.data for w in outputs]),
+            (ctypes.c_int * len(outputs))(*[(over or {}).get(k, -1) for k in range(len(outputs))]),
+            ctypes.c_size_t(most), message, ctypes.c_size_t(_MESSAGE),
+        ))  # fmt: skip
+        if runs < 0:
+            raise MachineError(message.value.decode())
+        return runs
 
     def _call(
         self,

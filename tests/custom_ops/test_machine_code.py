@@ -16,7 +16,7 @@ import pytest
 SETS = ("baseline", "avx2", "avx512")
 REGISTERS = {"zmm": ("avx512",), "ymm": ("avx512", "avx2")}
 # Reads the upper halves for the tests.
-OTHERS = ("upper_halves_in_use",)
+OTHERS = ("upper_halves::",)
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64") or shutil.which("objdump") is None,

@@ -24,7 +24,8 @@ emulated() {
     cmake -S custom_ops -B build/emulated -G Ninja -DONNXFUSE_TESTS=ON -DONNXFUSE_EMULATE_AVX512=ON &&
         cmake --build build/emulated --target onnxfuse_test &&
         ONNXFUSE_TEST_LIBRARY=$PWD/build/emulated/libonnxfuse_test.so \
-            "$python" -m pytest tests/custom_ops/test_machine.py tests/custom_ops/test_machine_programs.py
+            "$python" -m pytest tests/custom_ops/test_machine.py tests/custom_ops/test_machine_programs.py \
+                tests/custom_ops/test_tails.py
 }
 
 # The program parser and the machine on damaged and random programs.
