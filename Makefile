@@ -18,11 +18,14 @@ SOURCES := $(shell find custom_ops -type f 2>/dev/null) onnxfuse/program/instruc
 TOOLS   := $(VENV)/.tools
 LIBRARY := $(VENV)/.library
 TESTLIB := $(BUILD)/.built
+# The compiled part of the benchmark beside the test library: what the bench targets, and its own tests, load.
+BENCHLIB := $(BUILD)/.built-bench
+BENCHSRC := $(wildcard benchmarks/native/*)
 SANLIB  := build/sanitize/.built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-long test-oldest lint fix build wheel models docs bench-models picture goldens clean distclean
+.PHONY: help venv run test test-long test-oldest lint fix build build-bench wheel models docs bench-models picture goldens clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +51,11 @@ $(TESTLIB): $(LIBRARY)
 	@PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)
 	@touch $@
 
+$(BENCHLIB): $(TESTLIB) $(BENCHSRC)
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B $(BUILD) -DONNXFUSE_TESTS=ON -DONNXFUSE_BENCH=ON > /dev/null
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)
+	@touch $@
+
 $(SANLIB): $(TOOLS) $(SOURCES)
 	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DONNXFUSE_TESTS=ON -DONNXFUSE_FUZZ=ON -DONNXFUSE_SANITIZE=ON $(CMAKE_ARGS)
@@ -56,11 +64,12 @@ $(SANLIB): $(TOOLS) $(SOURCES)
 
 venv: $(LIBRARY) ## create the virtual environment with everything in it
 build: $(LIBRARY) $(TESTLIB) ## compile the library and the test library
+build-bench: $(BENCHLIB) ## compile the native part of the benchmark too
 
 run: $(LIBRARY) ## optimize a few real models, check them and print one table
 	@$(BIN)/python -m models.run
 
-test: $(LIBRARY) $(TESTLIB) ## run the tests
+test: $(LIBRARY) $(TESTLIB) $(BENCHLIB) ## run the tests
 	@$(BIN)/python -m pytest $(PYTEST)
 
 test-long: $(LIBRARY) $(TESTLIB) $(SANLIB) ## sanitizers, fuzzer, older runtimes, every model: hours
