@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -385,27 +384,6 @@ def test_output_bound_over_a_broadcast_input(ort_library: str) -> None:
     binding.bind_output("y", "cpu", 0, np.float32, [1000], memory.data_ptr())
     s.run_with_iobinding(binding)
     np.testing.assert_array_equal(memory.numpy(), sub(x, b))
-
-
-def test_one_session_many_threads(ort_library: str) -> None:
-    s = session(sub_model(CHAIN), ort_library, threads=2)
-    failures: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        try:
-            for shape in ((3, 4), (900, 31), (50, 700)) * 5:
-                x, b = floats(*shape, seed=seed), floats(shape[1], seed=seed + 100)
-                w = sub(sub(np.maximum(x, 0), b), b)
-                np.testing.assert_array_equal(run(s, x=x, b=b)[0], sub(b, w) - sub(w, w))
-        except BaseException as error:
-            failures.append(error)
-
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert failures == []
 
 
 def numbered(k: int) -> onnx.ModelProto:
