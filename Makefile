@@ -25,7 +25,7 @@ SANLIB  := build/sanitize/.built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-long test-oldest lint fix build build-bench wheel models docs bench-models picture goldens clean distclean
+.PHONY: help venv run test test-long test-oldest lint fix build build-bench wheel models docs bench bench-models bench-optimizer picture goldens clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,8 +91,14 @@ wheel: $(LIBRARY) ## build the wheel into dist/
 models: $(LIBRARY) ## optimize the whole corpus and write docs/models.md (long)
 	@$(BIN)/python tests/long/corpus.py --write docs/models.md
 
+bench: $(BENCHLIB) ## speed of the twelve chains against ONNX Runtime, hand-written loops and others (15 minutes)
+	@$(BIN)/python -m benchmarks.run_chains
+
 bench-models: $(LIBRARY) ## speed of the whole corpus, fused against unfused (half an hour)
 	@$(BIN)/python -m benchmarks.run_models
+
+bench-optimizer: $(LIBRARY) ## time of the optimizer itself on large made-up models
+	@$(BIN)/python -m benchmarks.run_optimizer
 
 docs: $(LIBRARY) ## write docs/ops.md anew from the op table
 	@$(BIN)/python -m onnxfuse.ops.docs > docs/ops.md

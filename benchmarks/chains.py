@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
+from benchmarks.native import aligned
+
 __all__ = ["CHAINS", "SIZES", "Case", "Chain", "chain"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -70,8 +72,8 @@ class Case:
 
     @functools.cached_property
     def vectors(self) -> dict[str, Array]:
-        """The initializers that are no scalars, contiguous."""
-        return {name: np.ascontiguousarray(value, self.dtype) for name, value in self.chain.vectors(self.shape).items()}
+        """The initializers that are no scalars, aligned."""
+        return {name: _aligned(value.astype(self.dtype)) for name, value in self.chain.vectors(self.shape).items()}
 
     @functools.cached_property
     def scalars(self) -> dict[str, Array]:
@@ -80,9 +82,9 @@ class Case:
 
     @functools.cached_property
     def feed(self) -> dict[str, Array]:
-        """The graph inputs: normal floats with deviation 2, bytes of all values, masks that are half true."""
+        """The graph inputs, aligned: normal floats with deviation 2, bytes of all values, masks that are half true."""
         generator = np.random.default_rng(self.seed)
-        return {name: _draw(generator, self.shape, np.dtype(kind or self.dtype))
+        return {name: _aligned(_draw(generator, self.shape, np.dtype(kind or self.dtype)))
                 for name, kind in self.chain.inputs.items()}
 
     @property
@@ -90,15 +92,6 @@ class Case:
         """Graph inputs and vectors, in the order of the hand-written loop."""
         known = {**self.feed, **self.vectors}
         return {name: known[name] for name in self.chain.order or known}
-
-    @property
-    def rows(self) -> tuple[int, int, int]:
-        """The full tensors as rows: their number, their length, and how many rows there are until a channel recurs."""
-        if self.chain.name == "bias_residual":
-            return self.elements // self.shape[-1], self.shape[-1], 1
-        if self.chain.name == "channel_silu":
-            return math.prod(self.shape[:2]), math.prod(self.shape[2:]), self.shape[1]
-        return 1, self.elements, 1
 
     @functools.cached_property
     def model(self) -> onnx.ModelProto:
@@ -117,10 +110,10 @@ class Case:
         return model
 
     def outputs(self) -> dict[str, Array]:
-        """Memory for the outputs: zeros, every page touched."""
-        made = {name: np.empty(self.shape, self.dtype) for name in self.chain.outputs}
+        """Memory for the outputs, every page of it touched."""
+        made = {name: aligned(self.shape, self.dtype) for name in self.chain.outputs}
         for array in made.values():
-            array.fill(0)
+            array.fill(1)
         return made
 
     def expected(self) -> dict[str, Array]:
@@ -145,12 +138,22 @@ class Case:
         return read + self.dtype.itemsize * self.elements * len(self.chain.outputs)
 
 
+def _aligned(value: Array) -> Array:
+    """A copy whose memory begins where ONNX Runtime's own would."""
+    made = aligned(value.shape, value.dtype)
+    made[...] = value
+    return made
+
+
 def _draw(generator: np.random.Generator, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    made: Array
     if dtype.kind == "b":
-        return generator.random(shape, np.float32) < 0.5
-    if dtype.kind == "u":
-        return generator.integers(0, 256, shape, dtype)
-    return (generator.standard_normal(shape, np.float32) * np.float32(2)).astype(dtype, copy=False)
+        made = generator.random(shape, np.float32) < 0.5
+    elif dtype.kind == "u":
+        made = generator.integers(0, 256, shape, dtype)
+    else:
+        made = (generator.standard_normal(shape, np.float32) * np.float32(2)).astype(dtype, copy=False)
+    return made
 
 
 def _word(dtype: str | np.dtype[Any]) -> str:
@@ -205,7 +208,8 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    made: Array = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return made
 
 
 def arith16(x: Any, y: Any, z: Any, larger: Callable[[Any, Any], Any]) -> Any:

@@ -87,8 +87,9 @@ def aligned(shape: Sequence[int], dtype: np.typing.DTypeLike) -> np.ndarray:
 class _Subject:
     """Something of the library that can be run; keeps what it works on alive."""
 
+    _handle: int | None = None
+
     def __init__(self, make: str, *arguments: Any, keep: Sequence[object]) -> None:
-        self._handle: int | None = None
         self._keep = keep
         message = ctypes.create_string_buffer(_MESSAGE)
         self._handle = getattr(_library(), make)(*arguments, message, ctypes.c_size_t(_MESSAGE))
