@@ -50,47 +50,62 @@ using StageFunction = void (*)();  // of the type that stages.h gives it
 // Computes n elements one by one; operands and result are lanes in memory, `r` may be `a` or `b`.
 using LaneFunction = void (*)(const void* a, const void* b, void* r, size_t n);
 
-// An operand in memory: the bytes at sources[source].base + offset + (i * element size & sources[source].mask), where
-// i is the first element of the tile. A mask of zero makes it one tile for all: a slot of the frame, a constant, a
-// value computed once a call, or a single element that was expanded.
+// Where an operand lies, or an output: the Source at this many bytes from the begin of the context.
 struct Place {
-  uint32_t source = 0;
-  uint32_t offset = 0;
-};
-constexpr uint32_t kFrame = 0, kConstants = 1, kHoisted = 2, kFirstInput = 3;
-
-struct Stage {
-  StageFunction function = nullptr;
-  Place a, b;  // a store to output k has a.source = k
-  LaneFunction lanes = nullptr;
+  uint32_t at = 0;
 };
 
+// Memory at base + (i * element size & mask), where i is the first element of the tile. A mask of zero makes it one tile
+// for all: a slot of the frame, a constant, a value computed once a call, or a single element that was expanded.
 struct Source {
   const char* base;
   size_t mask;
 };
 
-// One call, of one thread.
-struct Context {
-  size_t last;         // the largest i at which another whole tile begins
+struct Stage {
+  StageFunction function = nullptr;
+  Place a, b;  // a store: a is the output
+  union {
+    uint64_t constant = 0;  // the lane of forms that end in One
+    LaneFunction lanes;
+  };
+};
+
+// One call, of one thread. The sources follow it in memory: those of the inputs, those of the outputs, and what the code
+// adds.
+struct alignas(Source) Context {
+  size_t last;         // four times the largest element at which another whole tile begins
   size_t valid;        // elements of the tile that count; only these are computed one by one
   const Stage* first;  // of the loop
-  Source sources[kFirstInput + ONNXFUSE_MAX_INPUTS];
-  char* outputs[ONNXFUSE_MAX_OUTPUTS];
 };
+
+constexpr Place place_of_source(size_t index) noexcept {
+  return {static_cast<uint32_t>(sizeof(Context) + index * sizeof(Source))};
+}
+inline Source& source(Context* context, Place place) noexcept {
+  return *reinterpret_cast<Source*>(reinterpret_cast<char*>(context) + place.at);
+}
 
 // The stages of one instruction for one kind of lanes.
 struct InstructionStages {
-  // By where the operands are. `One`: in memory and the same for all elements, so that one lane is read. Unary
-  // instructions have only the first form; but for it and kMemAcc, a binary one may lack any.
+  // By where the operands are. `One`: a constant that stands in the stage itself. Unary instructions have only the first
+  // form; but for it and kMemAcc, a binary one may lack any.
   enum Form { kAccMem, kMemAcc, kMemMem, kAccAcc, kAccOne, kMemOne, kForms };
   StageFunction form[kForms] = {};
   bool wraps = false;  // the result may leave the range of i8, i16, u8, u16
 };
 
-// max and min with a constant that is not NaN take one or two machine instructions instead of five.
+// max and min with a bound take one or two machine instructions instead of five where its value is known, and where
+// NaN and zeros are to be treated as Relu and Clip do (the instruction is `raw`): kMax is bound > x ? bound : x.
 enum class Bound : uint8_t { kMax, kMaxPlusZero, kMin, kMinMinusZero };
 constexpr size_t kBounds = 4;
+
+// Two binary stages of float32 in one: dispatch is a third of what a cheap stage costs. The first takes acc or memory,
+// the second what the first gives; the other operand is memory or a constant.
+enum Half : uint8_t { kAddMem, kSubMem, kMulMem, kAddOne, kMulOne, kMaxOne, kMinOne, kHalves };
+enum First : uint8_t {  // after the halves
+  kMemAddOne = kHalves, kMemMulOne, kMemMaxOne, kMemMinOne, kMemAddMem, kMemSubMem, kMemMulMem, kFirsts
+};
 
 struct StageTable {
   size_t tile = 0;  // elements
@@ -98,8 +113,11 @@ struct StageTable {
 
   InstructionStages instruction[kOpcodes][kLanes];
   InstructionStages bound[kBounds][kLanes];
+  StageFunction pair[kFirsts][kHalves] = {};  // narrow only; operands in memory are a, then b, constants alike
+  StageFunction mask8[2] = {};                // acc = acc and, or the bool in memory at a
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type
-  StageFunction store[kDTypes] = {};        // output a.source = acc, to a storage type
+  StageFunction store[kDTypes] = {};        // output a = acc, to a storage type
+  StageFunction store_loop[kDTypes] = {};   // store, then loop
   StageFunction spill[2] = {};              // slot a = acc; 32-bit and 64-bit lanes
   StageFunction wrap[kDTypes] = {};         // acc brought into the range of a small type, or rounded to f16 or bf16
   StageFunction cast[kLanes][kLanes] = {};

@@ -111,11 +111,75 @@ struct Bounded {
   }
 };
 
+template <Bound bound, class V, bool wide>
+void add_bound_stages(InstructionStages& entry) {
+  using Entry = InstructionStages;
+  add_one_stages<Bounded<bound>, V, wide>(entry);
+  if constexpr (bound == Bound::kMax || bound == Bound::kMin) {
+    entry.form[Entry::kAccMem] = stage(binary_acc_mem<Bounded<bound>, V, wide>);
+    entry.form[Entry::kMemAcc] = stage(binary_mem_acc<Bounded<bound>, V, wide>);
+    entry.form[Entry::kMemMem] = stage(binary_mem_mem<Bounded<bound>, V, wide>);
+  }
+}
+
 template <Bound bound, bool wide>
 void add_bound(StageTable& table) {
   InstructionStages* const entries = table.bound[static_cast<std::size_t>(bound)];
-  add_one_stages<Bounded<bound>, F32, wide>(entries[static_cast<std::size_t>(Lanes::kF32)]);
-  if constexpr (wide) add_one_stages<Bounded<bound>, F64, wide>(entries[static_cast<std::size_t>(Lanes::kF64)]);
+  add_bound_stages<bound, F32, wide>(entries[static_cast<std::size_t>(Lanes::kF32)]);
+  if constexpr (wide) add_bound_stages<bound, F64, wide>(entries[static_cast<std::size_t>(Lanes::kF64)]);
+}
+
+// ---- pairs
+
+// What a half does, and from where it takes its operands.
+template <class Op_, bool acc_, bool one_>
+struct Step {
+  using Op = Op_;
+  static constexpr bool kAcc = acc_, kOne = one_;
+};
+template <int half> struct StepOf;
+template <> struct StepOf<kAddMem> : Step<op_add, true, false> {};
+template <> struct StepOf<kSubMem> : Step<op_sub, true, false> {};
+template <> struct StepOf<kMulMem> : Step<op_mul, true, false> {};
+template <> struct StepOf<kAddOne> : Step<op_add, true, true> {};
+template <> struct StepOf<kMulOne> : Step<op_mul, true, true> {};
+template <> struct StepOf<kMaxOne> : Step<Bounded<Bound::kMax>, true, true> {};
+template <> struct StepOf<kMinOne> : Step<Bounded<Bound::kMin>, true, true> {};
+template <> struct StepOf<kMemAddOne> : Step<op_add, false, true> {};
+template <> struct StepOf<kMemMulOne> : Step<op_mul, false, true> {};
+template <> struct StepOf<kMemMaxOne> : Step<Bounded<Bound::kMax>, false, true> {};
+template <> struct StepOf<kMemMinOne> : Step<Bounded<Bound::kMin>, false, true> {};
+template <> struct StepOf<kMemAddMem> : Step<op_add, false, false> {};
+template <> struct StepOf<kMemSubMem> : Step<op_sub, false, false> {};
+template <> struct StepOf<kMemMulMem> : Step<op_mul, false, false> {};
+
+template <class S>
+constexpr int kOperands = !S::kAcc + !S::kOne;  // in memory
+
+template <class First_, class Second_>
+void pair_stage(ONNXFUSE_PARAMETERS) {
+  using V = F32;
+  constexpr int first = kOperands<First_>, all = first + kOperands<Second_>;
+  static_assert(all <= 2, "a stage has two places");
+  const char* const p = all > 0 ? operand<V>(c, ip->a, i) : nullptr;
+  const char* const q = all > 1 ? operand<V>(c, ip->b, i) : nullptr;
+  const V k0 = one<V>(&ip->constant), k1 = one<V>(reinterpret_cast<const char*>(&ip->constant) + 4);
+  const auto step = [=](V a, std::size_t u) __attribute__((always_inline)) {
+    const V from = First_::kAcc ? a : at<V>(p, u);
+    const V with = First_::kOne ? k0 : at<V>(First_::kAcc ? p : q, u);
+    const V then = Second_::kOne ? k1 : at<V>(first == 0 ? p : q, u);
+    return Second_::Op::apply(First_::Op::apply(from, with), then);
+  };
+  ONNXFUSE_EACH(8, step(a, u));
+  ONNXFUSE_NEXT;
+}
+
+template <int first, int second>
+void add_pair(StageTable& table) {
+  if constexpr (kOperands<StepOf<first>> + kOperands<StepOf<second>> <= 2)
+    table.pair[first][second] = stage(pair_stage<StepOf<first>, StepOf<second>>);
+  if constexpr (second + 1 < kHalves) add_pair<first, second + 1>(table);
+  else if constexpr (first + 1 < kFirsts) add_pair<first + 1, 0>(table);
 }
 
 template <bool wide>
@@ -132,6 +196,7 @@ void add_all(StageTable& table) {
 void arithmetic_stages(StageTable& narrow, StageTable& wide) {
   add_all<false>(narrow);
   add_all<true>(wide);
+  add_pair<0, 0>(narrow);
 }
 
 }  // inline namespace

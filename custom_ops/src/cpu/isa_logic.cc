@@ -70,6 +70,15 @@ struct op_shr : Exact {
   ONNXFUSE_INLINE I32 apply(I32 a, I32 b) { return (I32)apply((U32)a, (U32)b); }
 };
 
+// A bool tensor as second operand, without a stage that loads it.
+template <class Op, bool wide>
+void mask8_stage(ONNXFUSE_PARAMETERS) {
+  using V = I32;
+  const char* const p = address(c, ip->a, i / 4);
+  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a, (V)(load_u8(p + u * kF32) != splat<U32>(0u))));
+  ONNXFUSE_NEXT;
+}
+
 // select(m, x, y). The operand of number `in_acc` is in acc, the other two are in memory.
 template <int in_acc, bool wide>
 void select_narrow(ONNXFUSE_PARAMETERS) {
@@ -115,6 +124,8 @@ void select_wide(ONNXFUSE_PARAMETERS) {
 template <bool wide>
 void add_all(StageTable& table) {
   ONNXFUSE_ADD_INSTRUCTIONS(table)
+  table.mask8[0] = stage(mask8_stage<op_and, wide>);
+  table.mask8[1] = stage(mask8_stage<op_or, wide>);
   table.select[0][0] = stage(select_narrow<0, wide>);
   table.select[0][1] = stage(select_narrow<1, wide>);
   table.select[0][2] = stage(select_narrow<2, wide>);

@@ -45,7 +45,7 @@ constexpr std::size_t kStride = sizeof(F32) / sizeof(typename Format::V{}[0]) * 
 template <class Format, bool wide>
 void load_stage(ONNXFUSE_PARAMETERS) {
   using V = typename Format::V;
-  const char* const p = address(c, ip->a, i * Format::kElement);
+  const char* const p = address(c, ip->a, i * Format::kElement / 4);
   ONNXFUSE_EACH((kCount<V, wide>), Format::get(p + u * kStride<Format>));
   ONNXFUSE_NEXT;
 }
@@ -53,9 +53,27 @@ void load_stage(ONNXFUSE_PARAMETERS) {
 template <class Format, bool wide>
 void store_stage(ONNXFUSE_PARAMETERS) {
   using V = typename Format::V;
-  char* const p = c->outputs[ip->a.source] + i * Format::kElement;
+  char* const p = const_cast<char*>(address(c, ip->a, i * Format::kElement / 4));
   ONNXFUSE_EACH((kCount<V, wide>), (Format::put(p + u * kStride<Format>, a), a));
   ONNXFUSE_NEXT;
+}
+
+// On to the next tile, or the end.
+#define ONNXFUSE_LOOP                                                                \
+  do {                                                                               \
+    i += 4 * kCount<F32, wide> * kF32;                                                \
+    if (i > c->last) return;                                                         \
+    ip = c->first;                                                                   \
+    ONNXFUSE_TAIL reinterpret_cast<Signature*>(ip->function)(ONNXFUSE_ARGUMENTS);    \
+  } while (0)
+
+// The last store of most programs.
+template <class Format, bool wide>
+void store_loop_stage(ONNXFUSE_PARAMETERS) {
+  using V = typename Format::V;
+  char* const p = const_cast<char*>(address(c, ip->a, i * Format::kElement / 4));
+  ONNXFUSE_EACH((kCount<V, wide>), (Format::put(p + u * kStride<Format>, a), a));
+  ONNXFUSE_LOOP;
 }
 
 template <class V, bool wide>
@@ -67,10 +85,7 @@ void spill_stage(ONNXFUSE_PARAMETERS) {
 
 template <bool wide>
 void loop_stage(ONNXFUSE_PARAMETERS) {
-  i += kCount<F32, wide> * kF32;
-  if (i > c->last) return;
-  ip = c->first;
-  ONNXFUSE_TAIL reinterpret_cast<Signature*>(ip->function)(ONNXFUSE_ARGUMENTS);
+  ONNXFUSE_LOOP;
 }
 
 void end_stage(const Stage*, Context*, std::size_t, F32, F32, F32, F32, F32, F32, F32, F32) {}
@@ -91,6 +106,7 @@ template <class Format, bool wide>
 void add_format(StageTable& table, DType type) {
   table.load[static_cast<std::size_t>(type)] = stage(load_stage<Format, wide>);
   table.store[static_cast<std::size_t>(type)] = stage(store_stage<Format, wide>);
+  table.store_loop[static_cast<std::size_t>(type)] = stage(store_loop_stage<Format, wide>);
 }
 
 template <class V, bool wide>
@@ -131,7 +147,7 @@ void leave() {
 
 void enter(const Stage* first, Context* context, std::size_t i) {
   const F32 z = splat<F32>(0.0f);
-  reinterpret_cast<Signature*>(first->function)(first, context, i, z, z, z, z, z, z, z, z);
+  reinterpret_cast<Signature*>(first->function)(first, context, 4 * i, z, z, z, z, z, z, z, z);
   leave();
 }
 

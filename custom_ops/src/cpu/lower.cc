@@ -1,6 +1,9 @@
 #include "lower.h"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -17,104 +20,122 @@ constexpr uint32_t kNone = UINT32_MAX;
 // Room for values that wait in the frame, in tiles of 32-bit or 64-bit lanes.
 class Slots {
  public:
-  explicit Slots(uint32_t source) : source_(source) {}
+  // `code.fixed` gets a source for each slot; the first source there has number `first`.
+  Slots(Code& code, size_t first, Fixed::Where where) : code_(code), first_(first), where_(where) {}
   Place take(size_t bytes) {
-    std::vector<uint32_t>& free = free_[bytes];
+    std::vector<Place>& free = free_[bytes];
     if (free.empty()) {
-      free.push_back(static_cast<uint32_t>(size_));
+      free.push_back(place_of_source(first_ + code_.fixed.size()));
+      code_.fixed.push_back({where_, size_});
       size_ += bytes;
     }
-    const Place place{source_, free.back()};
+    const Place place = free.back();
     free.pop_back();
     return place;
   }
-  void give(Place place, size_t bytes) { free_[bytes].push_back(place.offset); }
+  void give(Place place, size_t bytes) { free_[bytes].push_back(place); }
   size_t size() const { return size_; }
 
  private:
-  uint32_t source_;
+  Code& code_;
+  size_t first_;
+  Fixed::Where where_;
   size_t size_ = 0;
-  std::map<size_t, std::vector<uint32_t>> free_;
+  std::map<size_t, std::vector<Place>> free_;
 };
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, const DType* output_storage, const StageTable& table, Code& code)
+  Lowering(Graph& graph, const DType* output_storage, const StageTable& table, Code& code)
       : graph_(graph), output_storage_(output_storage), table_(table), code_(code), place_(graph.values.size()),
-        in_memory_(graph.values.size()), uses_(graph.values.size()) {}
+        is_placed_(graph.values.size()), in_slot_(graph.values.size()),
+        is_late_(graph.values.size()), uses_(graph.values.size()),
+        first_fixed_(graph.program.inputs.size() + graph.program.outputs.size()),
+        slots_(code, first_fixed_, Fixed::kSlot), hoisted_(code, first_fixed_, Fixed::kHoisted) {}
 
   void run() {
-    place_constants_and_inputs();
+    place_inputs();
     count_uses();
-    stages_ = &code_.once;
-    for (uint32_t v : graph_.once) compute(v);
-    if (!code_.once.empty()) push(table_.end);
+    once();
     stages_ = &code_.loop;
-    acc_ = kNone;
+    acc_ = open_ = kNone;
     loop();
     code_.slot_bytes = slots_.size();
-    code_.hoisted_bytes = hoisted_.size();
+    code_.hoisted_bytes = code_.once.empty() ? 0 : hoisted_.size();
   }
 
  private:
   size_t bytes(uint32_t v) const { return lane_bytes(lanes_of(graph_.values[v].type)) * table_.tile; }
   size_t width(uint32_t v) const { return lane_bytes(lanes_of(graph_.values[v].type)) / 8; }
 
-  void push(StageFunction function, Place a = {}, Place b = {}, LaneFunction lanes = nullptr) {
-    stages_->push_back(Stage{function, a, b, lanes});
+  void push(StageFunction function, Place a = {}, Place b = {}) {
+    Stage stage;
+    stage.function = function;
+    stage.a = a;
+    stage.b = b;
+    stages_->push_back(stage);
   }
+  Stage& last() { return stages_->back(); }
 
   // ---- where values are
 
-  void place_constants_and_inputs() {
-    std::map<std::pair<size_t, uint64_t>, Place> known;
-    size_t size = 0;
-    for (uint32_t v = 0; v < graph_.values.size(); ++v) {
+  void place_inputs() {
+    for (uint32_t v = 0; v < graph_.program.inputs.size(); ++v) {
       const Value& value = graph_.values[v];
-      if (!value.live || value.same_as != v) continue;
-      if (value.kind == Value::kInput) {
-        place_[v] = Place{kFirstInput + v, 0};
-        in_memory_[v] = true;
-        code_.reads[v] = true;
-      } else if (value.kind == Value::kConstant) {
-        const Place next{kConstants, static_cast<uint32_t>(size)};
-        const auto [entry, is_new] = known.try_emplace({bytes(v), value.bits}, next);
-        place_[v] = entry->second;
-        in_memory_[v] = true;
-        if (is_new) size += add_constant(bytes(v), value.bits);
-      } else if (value.kind == Value::kLoad) {
-        code_.reads[v] = true;
-      }
+      if (!value.live || value.same_as != v || value.kind == Value::kConstant) continue;
+      code_.reads[v] = true;
+      place_[v] = place_of_source(v);
+      is_placed_[v] = value.kind == Value::kInput;
     }
   }
 
-  size_t add_constant(size_t size, uint64_t bits) {
-    const size_t lane = size / table_.tile;
-    const size_t begin = code_.constants.size();
+  Place output_place(size_t k) const { return place_of_source(graph_.program.inputs.size() + k); }
+
+  // Where the value is in memory; a constant gets its tile when it is first asked for.
+  Place place(uint32_t v) {
+    if (!is_placed_[v] && graph_.values[v].kind == Value::kConstant) {
+      place_[v] = constant(bytes(v), graph_.values[v].bits);
+      is_placed_[v] = true;
+    }
+    return place_[v];
+  }
+
+  Place constant(size_t size, uint64_t bits) {
+    const auto [entry, is_new] = constants_.try_emplace({size, bits}, place_of_source(first_fixed_ + code_.fixed.size()));
+    if (!is_new) return entry->second;
+    const size_t lane = size / table_.tile, begin = code_.constants.size();
+    code_.fixed.push_back({Fixed::kConstant, begin * sizeof(CacheLine)});
     code_.constants.resize(begin + size / sizeof(CacheLine));
     char* const p = code_.constants[begin].bytes;
     for (size_t i = 0; i < table_.tile; ++i) std::memcpy(p + i * lane, &bits, lane);  // little-endian
-    return size;
+    return entry->second;
   }
+
+  bool in_memory(uint32_t v) const { return is_placed_[v] || graph_.values[v].kind == Value::kConstant; }
 
   void count_uses() {
     for (const auto* part : {&graph_.once, &graph_.loop})
       for (uint32_t v : *part)
         for (size_t k = 0; k < graph_.arity(v); ++k) ++uses_[graph_.operand(v, k)];
-    for (size_t k = 0; k < graph_.program.outputs.size(); ++k) ++uses_[graph_.output(k)];
-  }
-
-  void use(uint32_t v) {
-    if (--uses_[v] == 0 && in_memory_[v] && place_[v].source == kFrame) {
-      slots_.give(place_[v], bytes(v));
-      in_memory_[v] = false;
+    for (uint32_t v = 0; v < graph_.program.inputs.size(); ++v)
+      is_late_[v] = graph_.values[v].storage == DType::k_bool && !graph_.values[v].once && uses_[v] == 1;
+    for (size_t k = 0; k < graph_.program.outputs.size(); ++k) {
+      ++uses_[graph_.output(k)];
+      is_late_[graph_.output(k)] = false;
     }
   }
 
+  void use(uint32_t v) {
+    if (--uses_[v] != 0 || !in_slot_[v]) return;
+    slots_.give(place_[v], bytes(v));
+    is_placed_[v] = in_slot_[v] = false;
+  }
+
   void spill() {
-    if (acc_ == kNone || in_memory_[acc_]) return;
-    place_[acc_] = graph_.values[acc_].pinned ? hoisted_.take(bytes(acc_)) : slots_.take(bytes(acc_));
-    in_memory_[acc_] = true;
+    if (acc_ == kNone || in_memory(acc_)) return;
+    in_slot_[acc_] = !graph_.values[acc_].pinned;
+    place_[acc_] = in_slot_[acc_] ? slots_.take(bytes(acc_)) : hoisted_.take(bytes(acc_));
+    is_placed_[acc_] = true;
     push(table_.spill[width(acc_)], place_[acc_]);
   }
 
@@ -126,7 +147,7 @@ class Lowering {
   void load(uint32_t v) {
     if (acc_ == v) return;
     keep(0);
-    push(table_.load[static_cast<size_t>(width(v) ? DType::k_f64 : DType::k_f32)], place_[v]);
+    push(table_.load[static_cast<size_t>(width(v) ? DType::k_f64 : DType::k_f32)], place(v));
     acc_ = v;
     code_.cost += 1;
   }
@@ -137,9 +158,9 @@ class Lowering {
     const Value& value = graph_.values[v];
     if (value.kind != Value::kStatement) {
       keep(0);
-      push(table_.load[static_cast<size_t>(value.storage)], Place{kFirstInput + v, 0});
+      push(table_.load[static_cast<size_t>(value.storage)], place_[v]);
       code_.cost += 1;
-      in_memory_[v] = false;  // an input that leaves: its memory may be overwritten before its own store
+      is_placed_[v] = false;  // an input that leaves: its memory may be overwritten before its own store
     } else {
       statement(v, graph_.statement(v));
     }
@@ -152,15 +173,36 @@ class Lowering {
     uint32_t operands[3] = {};
     const size_t arity = graph_.arity(v);
     for (size_t k = 0; k < arity; ++k) operands[k] = graph_.operand(v, k);
+    if ((s.op == Opcode::k_and || s.op == Opcode::k_or) && masked(operands, s)) return;
+    for (size_t k = 0; k < arity; ++k) fetch(operands[k]);
     if (s.op == Opcode::k_cast)
       cast(operands[0], s);
     else if (s.op == Opcode::k_select)
       select(v, operands);
     else if (arity == 1)
       unary(operands[0], s);
-    else if (!bounded(operands[0], operands[1], s) && !bounded(operands[1], operands[0], s))
+    else if (!bounded(operands[0], operands[1], s) && (s.bits == kRaw || !bounded(operands[1], operands[0], s)))
       binary(operands[0], operands[1], s);
     for (size_t k = 0; k < arity; ++k) use(operands[k]);
+  }
+
+  void fetch(uint32_t v) {
+    if (!is_late_[v]) return;
+    is_late_[v] = false;
+    compute(v);
+  }
+
+  // and, or of a value and a tensor of bool.
+  bool masked(uint32_t (&operands)[3], const Stmt& s) {
+    if (!is_late_[operands[1]]) std::swap(operands[0], operands[1]);
+    if (!is_late_[operands[1]]) return false;
+    fetch(operands[0]);
+    load(operands[0]);
+    keep(1);
+    push(table_.mask8[s.op == Opcode::k_or], place_[operands[1]]);
+    use(operands[0]);
+    use(operands[1]);
+    return true;
   }
 
   const InstructionStages& entry(const Stmt& s) const {
@@ -199,59 +241,98 @@ class Lowering {
     using Form = InstructionStages;
     const InstructionStages& stages = entry(s);
     if (stages.form[Form::kAccMem] == nullptr) return one_by_one(a, b, s);
-    if (info(s.op).commutative && graph_.values[a].once) std::swap(a, b);
-    if (graph_.values[b].once && !graph_.values[a].once && stages.form[Form::kAccOne] != nullptr) {
-      with_one(a, b, stages);
-    } else if (acc_ == a && acc_ == b) {
-      keep(stages.form[Form::kAccAcc] != nullptr ? 2 : 0);
-      if (stages.form[Form::kAccAcc] != nullptr) push(stages.form[Form::kAccAcc]);
-      else push(stages.form[Form::kAccMem], {}, place_[b]);
-    } else if (acc_ == b) {
-      keep(1);
-      push(stages.form[Form::kMemAcc], place_[a]);
-    } else if (acc_ != a && stages.form[Form::kMemMem] != nullptr) {
-      keep(0);
-      push(stages.form[Form::kMemMem], place_[a], place_[b]);
-    } else {
-      load(a);
-      keep(1);
-      push(stages.form[Form::kAccMem], {}, place_[b]);
-    }
+    apply(a, b, stages, info(s.op).commutative, half_of(s));
     if (stages.wraps) wrap(s);
   }
 
-  // `one` is in memory, the same for all elements.
-  void with_one(uint32_t a, uint32_t one, const InstructionStages& stages) {
-    if (acc_ == a) {
+  // The instruction with these stages. `half`: see half_of.
+  void apply(uint32_t a, uint32_t b, const InstructionStages& stages, bool commutative, int half) {
+    using Form = InstructionStages;
+    if (commutative && (is_constant(a) || (acc_ == b && acc_ != a && !is_constant(b)))) std::swap(a, b);
+    if (is_constant(b) && stages.form[Form::kAccOne] != nullptr) {
+      with_one(a, b, stages, half);
+    } else if (acc_ == a && acc_ == b) {
+      keep(stages.form[Form::kAccAcc] != nullptr ? 2 : 0);
+      if (stages.form[Form::kAccAcc] != nullptr) push(stages.form[Form::kAccAcc]);
+      else push(stages.form[Form::kAccMem], {}, place(b));
+    } else if (acc_ == b) {
       keep(1);
-      push(stages.form[InstructionStages::kAccOne], {}, place_[one]);
-    } else {
+      push(stages.form[Form::kMemAcc], place(a));
+    } else if (acc_ != a && stages.form[Form::kMemMem] != nullptr) {
       keep(0);
-      push(stages.form[InstructionStages::kMemOne], place_[a], place_[one]);
+      push(stages.form[Form::kMemMem], place(a), place(b));
+      if (half != kHalves) pair(kMemAddMem + half, {place(a), place(b)});
+    } else {
+      load(a);
+      keep(1);
+      push(stages.form[Form::kAccMem], {}, place(b));
+      if (half != kHalves) pair(half, {place(b)});
     }
   }
 
-  // max and min with a constant `limit`. False: not such a case.
-  bool bounded(uint32_t x, uint32_t limit, const Stmt& s) {
-    if ((s.op != Opcode::k_max && s.op != Opcode::k_min) || graph_.values[limit].kind != Value::kConstant) return false;
-    const bool max = s.op == Opcode::k_max;
-    double number;
-    uint64_t zero;  // the one that needs care: max must not give -0 beside it, min not +0
-    if (s.t0 == DType::k_f32) {
-      float f;
-      std::memcpy(&f, &graph_.values[limit].bits, sizeof f);
-      number = static_cast<double>(f);
-      zero = max ? 0 : uint64_t{1} << 31;
-    } else if (s.t0 == DType::k_f64) {
-      std::memcpy(&number, &graph_.values[limit].bits, sizeof number);
-      zero = max ? 0 : uint64_t{1} << 63;
-    } else {
-      return false;
+  bool is_constant(uint32_t v) const { return graph_.values[v].kind == Value::kConstant; }
+
+  // `one` is a constant.
+  void with_one(uint32_t a, uint32_t one, const InstructionStages& stages, int half) {
+    const bool is_sub = half == kSubMem;  // x - c is x + -c
+    const InstructionStages& take = is_sub ? table_.instruction[static_cast<size_t>(Opcode::k_add)][0] : stages;
+    const bool from_acc = acc_ == a;
+    keep(from_acc ? 1 : 0);
+    if (from_acc) push(take.form[InstructionStages::kAccOne]);
+    else push(take.form[InstructionStages::kMemOne], place(a));
+    last().constant = graph_.values[one].bits ^ (is_sub ? uint64_t{1} << 31 : 0);
+    if (half == kHalves) return;
+    if (half <= kMulMem) half = half == kMulMem ? kMulOne : kAddOne;
+    if (from_acc) pair(half, {});
+    else pair(half + kMemAddOne - kAddOne, {place(a)});
+  }
+
+  // The number of the instruction's stage among those that pair, for two operands that are not constant.
+  int half_of(const Stmt& s) const {
+    if (code_.wide || lanes_of(s.t0) != Lanes::kF32) return kHalves;
+    return s.op == Opcode::k_add ? kAddMem : s.op == Opcode::k_sub ? kSubMem : s.op == Opcode::k_mul ? kMulMem : kHalves;
+  }
+
+  // The last stage is of this number among those that pair, with these operands in memory. If the stage before waits for
+  // a partner, the two become one.
+  void pair(int half, std::initializer_list<Place> memory) {
+    const size_t index = stages_->size() - 1;
+    const StageFunction both = open_ == index && half < kHalves ? table_.pair[open_half_][half] : nullptr;
+    if (both == nullptr) {
+      open_ = index + 1;
+      open_half_ = half;
+      open_memory_ = memory;
+      return;
     }
-    if (number != number) return false;
-    const bool care = graph_.values[limit].bits == zero;
-    const Bound bound = max ? (care ? Bound::kMaxPlusZero : Bound::kMax) : (care ? Bound::kMinMinusZero : Bound::kMin);
-    with_one(x, limit, table_.bound[static_cast<size_t>(bound)][static_cast<size_t>(lanes_of(s.t0))]);
+    const uint64_t constant = last().constant;
+    stages_->pop_back();
+    Stage& stage = last();
+    stage.function = both;
+    stage.constant = (stage.constant & 0xffffffffu) | constant << 32;
+    open_memory_.insert(open_memory_.end(), memory);
+    if (!open_memory_.empty()) stage.a = open_memory_[0];
+    if (open_memory_.size() > 1) stage.b = open_memory_[1];
+    open_ = kNone;
+  }
+
+  // max and min of floats with a bound that is known, or `raw`. False: not such a case.
+  bool bounded(uint32_t x, uint32_t limit, const Stmt& s) {
+    const Lanes lanes = lanes_of(s.t0);
+    const bool is_max = s.op == Opcode::k_max;
+    if ((!is_max && s.op != Opcode::k_min) || (lanes != Lanes::kF32 && lanes != Lanes::kF64)) return false;
+    Bound bound = is_max ? Bound::kMax : Bound::kMin;
+    if (s.bits != kRaw) {
+      if (!is_constant(limit)) return false;
+      const uint64_t bits = graph_.values[limit].bits, sign = uint64_t{1} << (lanes == Lanes::kF64 ? 63 : 31);
+      const uint64_t infinity = lanes == Lanes::kF64 ? 0x7ff0000000000000 : 0x7f800000;
+      if ((bits & ~sign) > infinity) return false;  // NaN
+      // Zeros need care beside the other zero: max must not give -0, min not +0.
+      if (is_max && bits == 0) bound = Bound::kMaxPlusZero;
+      if (!is_max && bits == sign) bound = Bound::kMinMinusZero;
+    }
+    const bool pairs = !code_.wide && is_constant(limit) && (bound == Bound::kMax || bound == Bound::kMin);
+    apply(x, limit, table_.bound[static_cast<size_t>(bound)][static_cast<size_t>(lanes)], false,
+          pairs ? (is_max ? kMaxOne : kMinOne) : kHalves);
     return true;
   }
 
@@ -264,7 +345,8 @@ class Lowering {
     keep(a == b ? 0 : 1);
     const size_t size = bytes(a);
     const Place scratch = slots_.take(size);
-    push(table_.lanes[width(a)][reverse], scratch, place_[reverse ? a : b], function);
+    push(table_.lanes[width(a)][reverse], scratch, place(reverse ? a : b));
+    last().lanes = function;
     slots_.give(scratch, size);
     wrap(s);
     code_.cost += 10 * static_cast<double>(info(s.op).cost);
@@ -281,7 +363,48 @@ class Lowering {
     // The mask of a choice among masks may be a choice too: then it is read from memory besides.
     const bool again = rest[0] == acc_ || rest[1] == acc_;
     keep(again ? 0 : 1);
-    push(table_.select[width(v)][in_acc], place_[rest[0]], place_[rest[1]]);
+    push(table_.select[width(v)][in_acc], place(rest[0]), place(rest[1]));
+  }
+
+  // ---- what is computed once
+
+  bool is_known(uint32_t v) const {
+    bool known = graph_.values[v].kind == Value::kStatement;
+    for (size_t k = 0; k < graph_.arity(v); ++k)
+      known &= graph_.values[graph_.operand(v, k)].kind == Value::kConstant ||
+               graph_.values[graph_.operand(v, k)].kind == Value::kStatement;
+    return known;
+  }
+
+  void once() {
+    if (graph_.once.empty()) return;
+    stages_ = &code_.once;
+    bool known = true;
+    for (uint32_t v : graph_.once) {
+      known &= is_known(v);
+      compute(v);
+    }
+    push(table_.end);
+    if (known) run_once();
+  }
+
+  // Its results become constants of the loop.
+  void run_once() {
+    const size_t sources = sizeof(Context) + (first_fixed_ + code_.fixed.size()) * sizeof(Source);
+    std::vector<CacheLine> memory(sources / sizeof(CacheLine) + 1);
+    std::vector<CacheLine> slots(slots_.size() / sizeof(CacheLine) + 1);
+    std::vector<CacheLine> hoisted(hoisted_.size() / sizeof(CacheLine) + 1);
+    auto* const context = reinterpret_cast<Context*>(memory[0].bytes);
+    context->valid = table_.tile;
+    set_fixed(code_, context, first_fixed_, slots[0].bytes, hoisted[0].bytes);
+    table_.enter(code_.once.data(), context, 0);
+    for (uint32_t v : graph_.once) {
+      if (!graph_.values[v].pinned) continue;
+      graph_.values[v].kind = Value::kConstant;
+      std::memcpy(&graph_.values[v].bits, source(context, place_[v]).base, bytes(v) / table_.tile);
+      is_placed_[v] = false;
+    }
+    code_.once.clear();
   }
 
   // ---- the loop
@@ -301,7 +424,7 @@ class Lowering {
       if (reads_input(graph_.loop[k])) last_read = k;
     std::vector<bool> stored(graph_.program.outputs.size());
     for (size_t k = 0; k < graph_.loop.size(); ++k) {
-      compute(graph_.loop[k]);
+      if (!is_late_[graph_.loop[k]]) compute(graph_.loop[k]);
       // An output may lie over an input, so nothing is stored while inputs are still to be read.
       if (k >= last_read) store_outputs(graph_.loop[k], stored);
     }
@@ -311,29 +434,40 @@ class Lowering {
       load(v);
       store_outputs(v, stored);
     }
-    push(table_.loop);
+    const auto* const store = std::find(std::begin(table_.store), std::end(table_.store), last().function);
+    if (store != std::end(table_.store)) last().function = table_.store_loop[store - std::begin(table_.store)];
+    else push(table_.loop);
   }
 
   void store_outputs(uint32_t v, std::vector<bool>& stored) {
     for (size_t k = 0; k < stored.size(); ++k) {
       if (stored[k] || graph_.output(k) != v) continue;
-      push(table_.store[static_cast<size_t>(output_storage_[k])], Place{static_cast<uint32_t>(k), 0});
+      push(table_.store[static_cast<size_t>(output_storage_[k])], output_place(k));
       stored[k] = true;
       code_.cost += 1;
       use(v);
     }
   }
 
-  const Graph& graph_;
+  Graph& graph_;
   const DType* const output_storage_;
   const StageTable& table_;
   Code& code_;
   std::vector<Stage>* stages_ = nullptr;
   std::vector<Place> place_;
-  std::vector<bool> in_memory_;
+  std::vector<bool> is_placed_;  // whether place_ holds
+  std::vector<bool> in_slot_;
+  std::vector<bool> is_late_;  // a tensor of bool that one statement reads: it is loaded there, if at all
   std::vector<uint32_t> uses_;
-  Slots slots_{kFrame}, hoisted_{kHoisted};
+  std::map<std::pair<size_t, uint64_t>, Place> constants_;
+  const size_t first_fixed_;
+  Slots slots_, hoisted_;
   uint32_t acc_ = kNone;  // the value in the accumulator
+
+  // The stage that may become one with the next, if that is of index `open_`; as `pair` was told of it.
+  size_t open_ = kNone;
+  int open_half_ = 0;
+  std::vector<Place> open_memory_;
 };
 
 void check_storage(DType type, DType storage) {
@@ -343,21 +477,13 @@ void check_storage(DType type, DType storage) {
                                 name(storage));
 }
 
-// When all that `once` reads is known, it runs here.
-void run_once(const StageTable& table, Code& code) {
-  std::vector<CacheLine> frame(code.slot_bytes / sizeof(CacheLine) + 1);
-  code.hoisted.resize(code.hoisted_bytes / sizeof(CacheLine) + 1);
-  Context context{};
-  context.valid = table.tile;
-  context.sources[kFrame] = {frame[0].bytes, 0};
-  context.sources[kConstants] = {code.constants.empty() ? nullptr : code.constants[0].bytes, 0};
-  context.sources[kHoisted] = {code.hoisted[0].bytes, 0};
-  table.enter(code.once.data(), &context, 0);
-  code.once.clear();
-  code.hoisted_bytes = 0;
-}
-
 }  // namespace
+
+void set_fixed(const Code& code, Context* context, size_t first, const char* slots, const char* hoisted) noexcept {
+  const char* const base[] = {slots, hoisted, code.constants.empty() ? nullptr : code.constants[0].bytes};
+  for (const Fixed& fixed : code.fixed)
+    source(context, place_of_source(first++)) = {base[fixed.where] + fixed.offset, 0};
+}
 
 Code lower(const Program& program, const DType* input_storage, const DType* output_storage, const uint64_t* scalars,
            const StageTable* const (&stages)[2]) {
@@ -365,18 +491,11 @@ Code lower(const Program& program, const DType* input_storage, const DType* outp
   for (size_t k = 0; k < program.outputs.size(); ++k)
     check_storage(program.type_of(program.outputs[k]), output_storage[k]);
   const Program known_better = specialize(program, input_storage, scalars);
-  const Graph graph(known_better, input_storage, scalars);
+  Graph graph(known_better, input_storage, scalars);
   Code code;
   code.wide = graph.wide;
   code.reads.resize(program.inputs.size());
-  const StageTable& table = *stages[graph.wide];
-  Lowering(graph, output_storage, table, code).run();
-  bool known = !code.once.empty();
-  for (uint32_t v : graph.once) {
-    for (size_t k = 0; k < graph.arity(v); ++k) known &= graph.values[graph.operand(v, k)].kind != Value::kInput;
-    known &= graph.values[v].kind == Value::kStatement;
-  }
-  if (known) run_once(table, code);
+  Lowering(graph, output_storage, *stages[graph.wide], code).run();
   return code;
 }
 

@@ -1,10 +1,12 @@
 // The machine: a program lowered to stages, and what one call sets up for them.
 //
-// The frame of a call: slots of waiting values, results computed once, then for each input and output one tile in its
-// storage type, which takes a single element spread over a tile, or the rest of a stretch that does not fill one.
+// The frame of a call: the context with its sources, slots of waiting values, results computed once, then for each input
+// and output one tile in its storage type, which takes a single element spread over a tile, or the rest of a stretch that
+// does not fill one.
 #include "../machine.h"
 
 #include <cstring>
+#include <new>
 
 #include "isa.h"
 #include "lower.h"
@@ -44,6 +46,8 @@ void spread(char* p, const void* element, size_t bytes, size_t count) {
   }
 }
 
+constexpr size_t round_up(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+
 class TileMachine final : public Machine {
  public:
   TileMachine(const Program& program, const DType* input_storage, const DType* output_storage, Isa isa,
@@ -51,11 +55,15 @@ class TileMachine final : public Machine {
     const StageTable* const tables[2] = {&stage_table(isa, false), &stage_table(isa, true)};
     code_ = lower(program, input_storage, output_storage, scalars, tables);
     table_ = tables[code_.wide];
-    size_t size = code_.slot_bytes + code_.hoisted_bytes;
+    first_output_ = program.inputs.size();
+    first_fixed_ = first_output_ + program.outputs.size();
+    slots_ = round_up(sizeof(Context) + (first_fixed_ + code_.fixed.size()) * sizeof(Source));
+    hoisted_ = slots_ + code_.slot_bytes;
+    size_t size = hoisted_ + code_.hoisted_bytes;
     const auto add = [&](DType storage, uint32_t index) {
       const size_t bytes = size_of(storage);
       const Operand operand{static_cast<uint32_t>(size), index, static_cast<uint32_t>(bytes)};
-      size += (bytes * table_->tile + 63) / 64 * 64;
+      size += round_up(bytes * table_->tile);
       return operand;
     };
     for (size_t k = 0; k < program.inputs.size(); ++k)
@@ -75,32 +83,30 @@ class TileMachine final : public Machine {
     if (n == 0) return;
     const size_t tile = table_->tile;
     char* const base = static_cast<char*>(frame);
-    Context context;
+    Context& context = *new (frame) Context;
     context.valid = tile;
     context.last = 0;
     context.first = code_.loop.data();
-    context.sources[kFrame] = {base, 0};
-    context.sources[kConstants] = {code_.constants.empty() ? nullptr : code_.constants[0].bytes, 0};
-    context.sources[kHoisted] = {code_.hoisted.empty() ? base + code_.slot_bytes : code_.hoisted[0].bytes, 0};
+    set_fixed(code_, &context, first_fixed_, base + slots_, base + hoisted_);
     for (const Operand& input : inputs_) {
-      Source& source = context.sources[kFirstInput + input.index];
       if (step[input.index] != 0) {
-        source = {static_cast<const char*>(in[input.index]), ~size_t{0}};
+        input_source(context, input) = {static_cast<const char*>(in[input.index]), ~size_t{0}};
       } else {
         spread(base + input.frame, in[input.index], input.bytes, tile);
-        source = {base + input.frame, 0};
+        input_source(context, input) = {base + input.frame, 0};
       }
     }
     if (!code_.once.empty()) table_->enter(code_.once.data(), &context, 0);
     if (n < tile) return run_rest(context, out, 0, n, base);
 
-    for (const Operand& output : outputs_) context.outputs[output.index] = static_cast<char*>(out[output.index]);
+    for (const Operand& output : outputs_)
+      output_source(context, output) = {static_cast<const char*>(out[output.index]), ~size_t{0}};
     run_tiles(context, n);
     const size_t rest = n % tile;
     if (rest == 0) return;
     // Elements computed twice cost less than a copy of the rest; but where an output lies over an input, that input is
     // gone.
-    if (in_place(context)) run_rest(context, out, n - rest, rest, base);
+    if (in_place(in, step, out)) run_rest(context, out, n - rest, rest, base);
     else table_->enter(code_.loop.data(), &context, n - tile);
   }
 
@@ -111,37 +117,44 @@ class TileMachine final : public Machine {
     uint32_t bytes;  // of an element
   };
 
+  static Source& input_source(Context& context, const Operand& input) noexcept {
+    return source(&context, place_of_source(input.index));
+  }
+  Source& output_source(Context& context, const Operand& output) const noexcept {
+    return source(&context, place_of_source(first_output_ + output.index));
+  }
+
   // All whole tiles of n elements.
   void run_tiles(Context& context, size_t n) const noexcept {
     const size_t tile = table_->tile;
 #ifdef __SANITIZE_ADDRESS__
     // The sanitizer turns the jumps of stages that have local variables into calls, which must not pile up.
     for (size_t i = 0; i + tile <= n; i += tile) {
-      context.last = i;
+      context.last = 4 * i;
       table_->enter(code_.loop.data(), &context, i);
     }
 #else
-    context.last = n - tile;
+    context.last = 4 * (n - tile);
     table_->enter(code_.loop.data(), &context, 0);
 #endif
   }
 
-  bool in_place(const Context& context) const noexcept {
+  bool in_place(const void* const* in, const uint8_t* step, void* const* out) const noexcept {
     for (const Operand& output : outputs_)
       for (const Operand& input : inputs_)
-        if (context.outputs[output.index] == context.sources[kFirstInput + input.index].base) return true;
+        if (step[input.index] != 0 && in[input.index] == out[output.index]) return true;
     return false;
   }
 
   // Elements [begin, begin + count), less than a tile: through the frame, so that nothing beyond them is touched.
   void run_rest(Context& context, void* const* out, size_t begin, size_t count, char* base) const noexcept {
     for (const Operand& input : inputs_) {
-      Source& source = context.sources[kFirstInput + input.index];
-      if (source.mask == 0) continue;
-      std::memcpy(base + input.frame, source.base + begin * input.bytes, count * input.bytes);
-      source = {base + input.frame, 0};
+      Source& from = input_source(context, input);
+      if (from.mask == 0) continue;
+      std::memcpy(base + input.frame, from.base + begin * input.bytes, count * input.bytes);
+      from = {base + input.frame, 0};
     }
-    for (const Operand& output : outputs_) context.outputs[output.index] = base + output.frame;
+    for (const Operand& output : outputs_) output_source(context, output) = {base + output.frame, 0};
     context.valid = count;
     context.last = 0;
     table_->enter(code_.loop.data(), &context, 0);
@@ -153,6 +166,8 @@ class TileMachine final : public Machine {
   Code code_;
   const StageTable* table_ = nullptr;
   std::vector<Operand> inputs_, outputs_;
+  size_t first_output_ = 0, first_fixed_ = 0;  // numbers of sources
+  size_t slots_ = 0, hoisted_ = 0;              // where they begin in the frame
   size_t frame_bytes_ = 0;
   double cost_ = 0;
 };

@@ -50,7 +50,9 @@ class Specializer {
     for (const Stmt& statement : old_.statements) {
       Stmt s = statement;
       for (size_t k = 0; k < info(s.op).arity; ++k) s.operands[k] = ids_[s.operands[k]];
-      ids_.push_back(s.op == Opcode::k_pow ? power(s, known(statement.operands[1])) : add(s));
+      if (s.op == Opcode::k_pow) ids_.push_back(power(s, known(statement.operands[1])));
+      else if (s.op == Opcode::k_select) ids_.push_back(bound(s));
+      else ids_.push_back(add(s));
     }
     for (uint32_t v : old_.outputs) new_.outputs.push_back(ids_[v]);
     return std::move(new_);
@@ -93,6 +95,20 @@ class Specializer {
     const uint32_t value = add(Opcode::k_sqrt, type, zeroed);
     const uint32_t is_low = add(Stmt{Opcode::k_eq, type, DType::k_bool, {a, low, 0}, 0});
     return add(Stmt{Opcode::k_select, DType::k_bool, type, {is_low, high, value}, 0});
+  }
+
+  // select(x < b, b, x) is max(x, b), select(b < x, b, x) is min(x, b), but for NaN and zeros: Relu and Clip.
+  uint32_t bound(const Stmt& s) {
+    const size_t inputs = new_.inputs.size();
+    const uint32_t mask = s.operands[0], b = s.operands[1], x = s.operands[2];
+    const Lanes lanes = lanes_of(s.t1);
+    if (mask < inputs || (lanes != Lanes::kF32 && lanes != Lanes::kF64)) return add(s);
+    const Stmt& compare = new_.statements[mask - inputs];
+    if (compare.op != Opcode::k_lt) return add(s);
+    const bool is_max = compare.operands[0] == x && compare.operands[1] == b;
+    const bool is_min = compare.operands[0] == b && compare.operands[1] == x;
+    if (!is_max && !is_min) return add(s);
+    return add(Stmt{is_max ? Opcode::k_max : Opcode::k_min, s.t1, s.t1, {x, b, 0}, kRaw});
   }
 
   uint32_t power(const Stmt& s, std::optional<double> exponent) {

@@ -18,6 +18,7 @@
 #define ONNXFUSE_TAIL return
 #endif
 
+// `i` counts the elements before the tile, four for each: their bytes where an element takes four.
 #define ONNXFUSE_PARAMETERS                                                                                         \
   const Stage *ip, Context *c, std::size_t i, F32 a0, F32 a1, F32 a2, F32 a3, F32 a4, F32 a5, F32 a6, F32 a7
 #define ONNXFUSE_ARGUMENTS ip, c, i, a0, a1, a2, a3, a4, a5, a6, a7
@@ -91,22 +92,25 @@ using Signature = void(const Stage*, Context*, std::size_t, F32, F32, F32, F32, 
 
 StageFunction stage(Signature* function) { return reinterpret_cast<StageFunction>(function); }
 
+ONNXFUSE_INLINE const Source& source(const Context* c, Place place) {
+  return *reinterpret_cast<const Source*>(reinterpret_cast<const char*>(c) + place.at);
+}
 ONNXFUSE_INLINE const char* address(const Context* c, Place place, std::size_t byte) {
-  const Source& source = c->sources[place.source];
-  return source.base + place.offset + (byte & source.mask);
+  const Source& s = source(c, place);
+  return s.base + (byte & s.mask);
 }
 
 // The operand at `place` as lanes of V; at<V>(p, u) is its vector of number u.
 template <class V>
 ONNXFUSE_INLINE const char* operand(const Context* c, Place place, std::size_t i) {
-  return address(c, place, i * sizeof(V{}[0]));
+  return address(c, place, i * (sizeof(V{}[0]) / 4));
 }
 template <class V>
 ONNXFUSE_INLINE V at(const char* p, std::size_t u) {
   return load<V>(p + u * kBytes);
 }
 ONNXFUSE_INLINE char* slot(const Context* c, Place place) {
-  return const_cast<char*>(c->sources[place.source].base) + place.offset;
+  return const_cast<char*>(source(c, place).base);
 }
 
 template <class V>
@@ -158,17 +162,17 @@ void binary_mem_mem(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_NEXT;
 }
 
-// An operand that is the same in all lanes is read once, not with every vector: loads are what such stages wait for.
+// The constant at p in all lanes.
 template <class V>
-ONNXFUSE_INLINE V one(const char* p) {
+ONNXFUSE_INLINE V one(const void* p) {
   decltype(V{}[0] + V{}[0]) lane;
-  std::memcpy(&lane, p, sizeof lane);
+  std::memcpy(&lane, p, sizeof lane);  // little-endian
   return splat<V>(lane);
 }
 
 template <class Op, class V, bool wide>
 void binary_acc_one(ONNXFUSE_PARAMETERS) {
-  const V b = one<V>(operand<V>(c, ip->b, i));
+  const V b = one<V>(&ip->constant);
   ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a, b));
   ONNXFUSE_NEXT;
 }
@@ -176,7 +180,7 @@ void binary_acc_one(ONNXFUSE_PARAMETERS) {
 template <class Op, class V, bool wide>
 void binary_mem_one(ONNXFUSE_PARAMETERS) {
   const char* const m = operand<V>(c, ip->a, i);
-  const V b = one<V>(operand<V>(c, ip->b, i));
+  const V b = one<V>(&ip->constant);
   ONNXFUSE_EACH((kCount<V, wide>), Op::apply(at<V>(m, u), b));
   ONNXFUSE_NEXT;
 }
