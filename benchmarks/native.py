@@ -58,7 +58,7 @@ class _SessionOptions(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """The compiled part: ONNXFUSE_BENCH_LIBRARY, or where `make` builds it. Raises NativeError if it is not there."""
+    """The compiled part: ONNXFUSE_BENCH_LIBRARY, or where `make` builds it. Raises NativeError where there is none."""
     suffix = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
     built = Path(__file__).resolve().parent.parent / "build" / "test" / f"libonnxfuse_bench.{suffix}"
     path = Path(os.environ.get("ONNXFUSE_BENCH_LIBRARY") or built)
@@ -213,7 +213,8 @@ class Copy(_Subject):
 class Engine(_Subject):
     """The library's engine on a program (its text), without ONNX Runtime; made once.
 
-    `xs` and `cs`: its inputs, of its own types; a `c` has one element. `outputs`: arrays of the iteration shape.
+    `xs` and `cs`: its inputs, of its own types; a `c` has one element. `outputs`: arrays of the iteration shape. Raises
+    ProgramError for a text that is no program.
     """
 
     def __init__(
@@ -238,6 +239,8 @@ def _check_types(program: str, arrays: Sequence[np.ndarray], outputs: Sequence[n
     parsed = Program.parse(program)
     declared = [value.dtype for value in parsed.inputs] + [parsed.dtype_of(name) for name in parsed.outputs]
     given = [*arrays, *outputs]
+    if len(parsed.inputs) != len(arrays) or len(parsed.outputs) != len(outputs):
+        raise NativeError(f"the program has {len(parsed.inputs)} inputs and {len(parsed.outputs)} outputs")
     if [NUMPY[name] for name in declared] != [a.dtype for a in given]:
         raise NativeError(f"the program takes {declared}, not {[str(a.dtype) for a in given]}")
     try:

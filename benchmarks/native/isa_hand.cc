@@ -37,6 +37,11 @@ ONNXFUSE_INLINE Several<U> all(F32 v) {
   else return {v, all<U - 1>(v)};
 }
 
+ONNXFUSE_INLINE Pack<F32> packed(const Several<4>& p) {
+  return {p.first, p.rest.first, p.rest.rest.first, p.rest.rest.rest.first};
+}
+ONNXFUSE_INLINE Several<4> unpacked(const Pack<F32>& p) { return {p.v0, {p.v1, {p.v2, {p.v3}}}}; }
+
 #define ONNXFUSE_ALWAYS __attribute__((always_inline))
 #define ONNXFUSE_BINARY(name, expression)                                                      \
   template <int U>                                                                             \
@@ -45,10 +50,13 @@ ONNXFUSE_INLINE Several<U> all(F32 v) {
   }                                                                                            \
   template <int U>                                                                             \
   ONNXFUSE_INLINE Several<U> name(const Several<U>& p, float q) { return name(p, all<U>(splat<F32>(q))); }
-#define ONNXFUSE_UNARY(name, expression)                                       \
-  template <int U>                                                             \
-  ONNXFUSE_INLINE Several<U> name(const Several<U>& p) {                             \
-    return each([](F32 a) ONNXFUSE_ALWAYS { return expression; }, p);          \
+// Functions of four vectors are those of vmath.h for a pack, where every single operation is done on all four in turn.
+#define ONNXFUSE_UNARY(name, expression)                                         \
+  template <int U>                                                               \
+  ONNXFUSE_INLINE Several<U> name(const Several<U>& p) {                         \
+    const auto f = [](auto a) ONNXFUSE_ALWAYS { return expression; };            \
+    if constexpr (U != 4) return each(f, p);                                     \
+    else return unpacked(f(packed(p)));                                          \
   }
 
 ONNXFUSE_BINARY(operator+, a + b)
@@ -117,28 +125,35 @@ constexpr Sizes same(int inputs, int outputs = 1) {
   return sizes;
 }
 
-// The last elements of a row, by way of buffers of one vector.
+// The last elements of a row, one vector at a time; the very last ones by way of buffers.
 template <class Chain>
-ONNXFUSE_INLINE void tail(const Chain& chain, const Row& row, std::size_t i, std::size_t count) {
+__attribute__((noinline)) void rest(const Chain& chain, const Row& row, std::size_t begin, std::size_t end) {
   const Sizes sizes = Chain::kSizes;
+  const char* from[5] = {row.a, row.b, row.c, row.d, row.e};
+  char* to[2] = {row.y, row.z};
   alignas(64) char in[5][4 * kF32] = {}, out[2][4 * kF32];
-  const char* const from[5] = {row.a, row.b, row.c, row.d, row.e};
-  char* const to[2] = {row.y, row.z};
-  for (int k = 0; k < 5; ++k)
-    if (sizes.in[k] != 0) __builtin_memcpy(in[k], from[k] + i * sizes.in[k], count * sizes.in[k]);
-  const Row buffers = {in[0], in[1], in[2], in[3], in[4], out[0], out[1]};
-  chain.template run<1>(buffers, 0);
-  for (int k = 0; k < 2; ++k)
-    if (sizes.out[k] != 0) __builtin_memcpy(to[k] + i * sizes.out[k], out[k], count * sizes.out[k]);
+  for (int k = 0; k < 5; ++k) from[k] += begin * sizes.in[k];
+  for (int k = 0; k < 2; ++k) to[k] += begin * sizes.out[k];
+  for (std::size_t left = end - begin; left != 0;) {
+    const std::size_t count = left < kF32 ? left : kF32;
+    const bool whole = count == kF32;
+    for (int k = 0; k < 5; ++k)
+      if (!whole && sizes.in[k] != 0) __builtin_memcpy(in[k], from[k], count * sizes.in[k]);
+    chain.template run<1>(whole ? Row{from[0], from[1], from[2], from[3], from[4], to[0], to[1]}
+                                : Row{in[0], in[1], in[2], in[3], in[4], out[0], out[1]}, 0);
+    for (int k = 0; k < 2; ++k)
+      if (!whole && sizes.out[k] != 0) __builtin_memcpy(to[k], out[k], count * sizes.out[k]);
+    for (int k = 0; k < 5; ++k) from[k] += count * sizes.in[k];
+    for (int k = 0; k < 2; ++k) to[k] += count * sizes.out[k];
+    left -= count;
+  }
 }
 
 template <int U, class Chain>
 ONNXFUSE_INLINE void stretch(const Chain& chain, const Row& row, std::size_t begin, std::size_t end) {
   std::size_t i = begin;
   for (; i + U * kF32 <= end; i += U * kF32) chain.template run<U>(row, i);
-  if constexpr (U > 1)
-    for (; i + kF32 <= end; i += kF32) chain.template run<1>(row, i);
-  if (i < end) tail(chain, row, i, end - i);
+  if (i < end) rest(chain, row, i, end);
 }
 
 ONNXFUSE_INLINE void leave_vectors() {

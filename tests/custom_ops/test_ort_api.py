@@ -31,6 +31,11 @@ def header(root: Path) -> str:
     return (root / "custom_ops/src/ort_api.h").read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def bench_header(root: Path) -> str:
+    return (root / "benchmarks/native/ort_session_api.h").read_text(encoding="utf-8")
+
+
 def rows(header: str, macro: str) -> list[tuple[int, str]]:
     """The rows of an X-macro list of the header."""
     text = header.split(f"#define {macro}(X)")[1].split("\n\n")[0]
@@ -43,9 +48,9 @@ def minor(version: str) -> int:
     return int(version.split(".")[1]) if version else 0
 
 
-def test_positions(header: str, facts: dict[tuple[str, str], tuple[int, str]]) -> None:
-    used = rows(header, "ONNXFUSE_ORT_API")
-    assert len(used) > 30
+def test_positions(header: str, bench_header: str, facts: dict[tuple[str, str], tuple[int, str]]) -> None:
+    used = rows(header, "ONNXFUSE_ORT_API") + rows(bench_header, "ONNXFUSE_ORT_SESSION_API")
+    assert len(used) > 45
     for position, name in used:
         assert facts["OrtApi", name][0] == position, name
         assert minor(facts["OrtApi", name][1]) <= 18, f"{name} is newer than the version that is asked for"
