@@ -266,41 +266,6 @@ def test_in_place(library: TestLibrary, first: Shape, second: Shape, threads: in
             np.testing.assert_array_equal(h, w)
 
 
-def test_in_place_of_both_inputs(library: TestLibrary) -> None:
-    text = inplace_text()
-    x, y = data((4000,), "f32", 1), data((4000,), "f32", 2)
-    want = Program.parse(text).evaluate([x, y])
-    library.run(text, [x, y], out=[y, x])
-    np.testing.assert_array_equal(y, want[0])
-    np.testing.assert_array_equal(x, want[1])
-
-
-def test_output_over_a_broadcast_input(library: TestLibrary) -> None:
-    """Memory that is no place for an output, as a caller may bind it: the input is kept aside."""
-    text = inplace_text()
-    memory = data((600,), "f32", 1)
-    for x, y in (((600,), (1,)), ((200, 3), (3,)), ((200, 3), (200, 1)), ((2, 300), (300,))):
-        own = memory.copy()
-        second = own[: int(np.prod(y))].reshape(y)
-        out = own.reshape(x)
-        first = data(x, "f32", 5)
-        want = Program.parse(text).evaluate([first, second])
-        library.run(text, [first, second], out=[out, np.empty_like(out)])
-        np.testing.assert_array_equal(out, want[0])
-
-
-def test_output_beside_its_input(library: TestLibrary) -> None:
-    """An output that begins within an input."""
-    text = inplace_text()
-    for shift in (-129, -1, 1, 64, 129):
-        memory = data((1000,), "f32", 3)
-        x, out = memory[200:800], memory[200 + shift : 800 + shift]
-        y = data((600,), "f32", 4)
-        want = Program.parse(text).evaluate([x, y])
-        library.run(text, [x, y], out=[out, np.empty_like(out)])
-        np.testing.assert_array_equal(out, want[0])
-
-
 def test_same_memory_other_type(library: TestLibrary) -> None:
     """In place with another type of the same size, and of another size (kept aside)."""
     text = "onnxfuse 1\nin x0 f32\nt0 = cast.f32.i32 x0\nt1 = cast.f32.u8 x0\nout t0\nout t1\n"

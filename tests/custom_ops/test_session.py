@@ -373,19 +373,6 @@ def test_io_binding(ort_library: str) -> None:
         np.testing.assert_array_equal(values[reuse].numpy(), sub(x, b))
 
 
-def test_output_bound_over_a_broadcast_input(ort_library: str) -> None:
-    s = session(sub_model(one("float[N] x, float[M] b", "float[N]")),
-                ort_library)  # fmt: skip
-    x, b = floats(1000), floats(1, seed=1)
-    memory = onnxruntime.OrtValue.ortvalue_from_numpy(np.concatenate([b, floats(999, seed=2)]))
-    binding = s.io_binding()
-    binding.bind_cpu_input("x", x)
-    binding.bind_input("b", "cpu", 0, np.float32, [1], memory.data_ptr())
-    binding.bind_output("y", "cpu", 0, np.float32, [1000], memory.data_ptr())
-    s.run_with_iobinding(binding)
-    np.testing.assert_array_equal(memory.numpy(), sub(x, b))
-
-
 def numbered(k: int) -> onnx.ModelProto:
     """A model of one node FusedElementwise<k> whose body betrays itself."""
     op = f"FusedElementwise{k}"
