@@ -13,6 +13,9 @@ of the package is imported there and nothing here may import the package.
 A model that computes in float16 or bfloat16 is optimized as a float32 copy of its types: the CPU provider has no
 kernels for most half ops, wraps them in casts and then finds hardly any pattern. The copy needs no weights: small
 tensors are converted (constants are part of patterns), large ones point into one sparse file of zeros.
+
+A model with thousands of constants of one element gets a copy in which equal ones are one: the runtime's own pass for
+that takes time that grows with the square of their number, and is left out then.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ LEVELS = ("extended", "full")
 INSERTED_CAST = "InsertedPrecisionFreeCast_"  # prefix that the runtime gives to float32 twins of half values
 SMALL_ELEMENTS = 1 << 16  # tensors up to this size keep their values in a copy
 MASK_ELEMENTS = 1 << 22  # and these masks, which are parts of attention patterns
+MANY_SCALARS = 2000  # constants of one element from which on they are merged before the runtime sees them
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
+_SHARED_TYPES = frozenset({FLOAT, FLOAT16, 11, 6, 7})  # with DOUBLE, INT32, INT64: those that the runtime merges itself
+_SHARING = "ConstantSharing"  # the runtime's pass
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "precision"})
 
 
@@ -74,7 +80,8 @@ class OptGraph:
 
 @dataclass(frozen=True)
 class Optimized:
-    """The graph at the extended level and at the full one (which adds the blocked layout)."""
+    """The graph at the extended level and at the full one, which adds the blocked layout (where there is nothing to
+    block: the same object)."""
 
     extended: OptGraph
     full: OptGraph
@@ -93,6 +100,7 @@ def optimized_graphs(
     *,
     folder: Path | None = None,
     float32_copy: bool = False,
+    merge_scalars: bool = False,
     timeout: float = 900.0,
     levels: tuple[str, ...] = LEVELS,
     library: Path | None = None,
@@ -101,9 +109,10 @@ def optimized_graphs(
     """Optimize ``model`` in a child process at both levels and describe the graphs.
 
     ``model`` is the path of a model file, or a ModelProto (written to the temporary folder; ``folder`` is then where
-    its external data lies). ``float32_copy`` makes the child work on a float32 copy. ``timeout`` in seconds counts for
-    both levels together. Only one level is run if ``levels`` names one; it then stands in both fields. ``library`` is
-    a library of custom ops to register, ``config`` entries for the session.
+    its external data lies). ``float32_copy`` makes the child work on a float32 copy, ``merge_scalars`` on one in which
+    equal constants of one element are one. ``timeout`` in seconds counts for both levels together. Only one level is
+    run if ``levels`` names one, or where the others would add nothing; it then stands in both fields. ``library`` is a
+    library of custom ops to register, ``config`` entries for the session.
 
     Raises RuntimeRefused with one line of text.
     """
@@ -112,10 +121,10 @@ def optimized_graphs(
         if isinstance(model, os.PathLike | str):
             path = Path(model).absolute()
             folder = path.parent
-            copy = float32_copy
+            copy = float32_copy or merge_scalars
         else:
             path = work / "model.onnx"
-            copy = float32_copy or folder is not None
+            copy = float32_copy or merge_scalars or folder is not None
             path.write_bytes(model.SerializeToString())
         request = {
             "model": str(path),
@@ -123,6 +132,7 @@ def optimized_graphs(
             "work": str(work),
             "copy": copy,
             "half": float32_copy,
+            "merge": merge_scalars,
             "levels": list(levels),
             "library": None if library is None else str(library),
             "config": dict(config or {}),
@@ -134,8 +144,9 @@ def optimized_graphs(
     if "error" in answer:
         # without the random name of the temporary folder: the text stands in reports
         raise RuntimeRefused(answer["error"].replace(f"{work}{os.sep}", ""))
-    graphs = {level: _graph_from_json(answer["graphs"][level]) for level in levels}
-    return Optimized(graphs[levels[0]], graphs[levels[-1]], answer["version"])
+    graphs = {level: _graph_from_json(graph) for level, graph in answer["graphs"].items()}
+    first = graphs[levels[0]]
+    return Optimized(first, graphs.get(levels[-1], first), answer["version"])
 
 
 def _run_child(work: Path, timeout: float) -> None:
@@ -232,19 +243,22 @@ def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
     source = request["model"]
     if request["copy"]:
         source = str(work / "copy.onnx")
-        _write_copy(request["model"], Path(request["folder"]), work, request["half"])
+        _write_copy(request["model"], Path(request["folder"]), work, request["half"], request["merge"])
     steps = {
         "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
         "full": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     }
-    graphs = {}
+    graphs: dict[str, Any] = {}
     for level in request["levels"]:
+        if level == "full" and "extended" in graphs and not _may_block(graphs["extended"]):
+            continue
         target, weights = work / f"{level}.onnx", work / f"{level}.weights"
         options = ort.SessionOptions()
         options.graph_optimization_level = steps[level]
         options.optimized_model_filepath = str(target)
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
+        options.enable_mem_pattern = False  # nothing runs, and planning memory for many weights takes long
         options.add_session_config_entry("session.disable_prepacking", "1")
         for key, value in request["config"].items():
             options.add_session_config_entry(key, value)
@@ -252,13 +266,24 @@ def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
             options.register_custom_ops_library(request["library"])
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights.name)
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "256")
-        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        left_out = [_SHARING] if request["merge"] else []
+        session = ort.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=left_out
+        )
         del session
         optimized = onnx.load(str(target), load_external_data=False)
         graphs[level] = _graph_to_json(optimized.graph)
         for path in (target, weights):
             path.unlink(missing_ok=True)
     return {"graphs": graphs, "version": ort.__version__}
+
+
+def _may_block(graph: Mapping[str, Any]) -> bool:
+    """Whether the blocked layout may begin somewhere: at a convolution or pooling, by whatever name."""
+    return any(
+        "Conv" in node["op"] or "Pool" in node["op"] or any(map(_may_block, node["bodies"].values()))
+        for node in graph["nodes"]
+    )
 
 
 def _graph_to_json(graph: Any) -> dict[str, Any]:
@@ -296,18 +321,67 @@ def digest(attribute: Any) -> str:
 # ------------------------------------------------------------------------------------------------ float32 copy
 
 
-def _write_copy(source: str, folder: Path, work: Path, half: bool) -> None:
-    """Write ``work/copy.onnx``: float32 in place of half types if ``half``, no large weights, no external data of
-    the original."""
+def _write_copy(source: str, folder: Path, work: Path, half: bool, merge: bool) -> None:
+    """Write ``work/copy.onnx``: float32 in place of half types if ``half``, equal scalars as one if ``merge``, no large
+    weights, no external data of the original."""
     import onnx
 
     model = onnx.load(source, load_external_data=False)
+    if merge:
+        _merge_scalars(model.graph)
     largest = 0
     for graph in [model.graph, *model.functions]:
         largest = max(largest, _copy_graph(graph, folder, half))
     with open(work / "zeros", "wb") as zeros:
         zeros.truncate(max(largest, 1))
     onnx.save(model, str(work / "copy.onnx"))
+
+
+def _merge_scalars(graph: Any) -> None:
+    """Make equal constants of one element one, in the main graph, as the runtime's own pass does: not those that a
+    caller may override or that a body reads. Constants that nobody reads any more are taken out."""
+    import onnx
+
+    kept = {v.name for v in (*graph.input, *graph.output)} | _read_in_bodies(graph)
+    first: dict[object, str] = {}
+    renamed: dict[str, str] = {}
+    for name, tensor in scalars(graph):
+        if name not in kept and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            value = onnx.numpy_helper.to_array(tensor).tobytes()
+            one = first.setdefault((tensor.data_type, len(tensor.dims), value), name)
+            if one != name:
+                renamed[name] = one
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name in renamed:
+                node.input[place] = renamed[name]
+    left = type(graph)(
+        initializer=[tensor for tensor in graph.initializer if tensor.name not in renamed],
+        node=[node for node in graph.node if not (node.op_type == "Constant" and node.output[0] in renamed)],
+    )
+    for nodes_or_tensors, stay in ((graph.initializer, left.initializer), (graph.node, left.node)):
+        del nodes_or_tensors[:]
+        nodes_or_tensors.MergeFrom(stay)
+
+
+def scalars(graph: Any) -> Iterator[tuple[str, Any]]:
+    """Name and tensor of the constants of one element that the runtime's own pass looks at."""
+    named = [(tensor.name, tensor) for tensor in graph.initializer]
+    named += [(n.output[0], a.t) for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.HasField("t")]
+    for name, tensor in named:
+        if tensor.data_type in _SHARED_TYPES and list(tensor.dims) in ([], [1]):
+            yield name, tensor
+
+
+def _read_in_bodies(graph: Any) -> set[str]:
+    """Names that nodes and outputs of the bodies below read."""
+    found: set[str] = set()
+    bodies = [b for n in graph.node for a in n.attribute for b in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+    for body in bodies:
+        found.update(name for node in body.node for name in node.input)
+        found.update(value.name for value in body.output)
+        found |= _read_in_bodies(body)
+    return found
 
 
 def _copy_graph(graph: Any, folder: Path, half: bool) -> int:

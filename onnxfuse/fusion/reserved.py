@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxfuse.fusion.ort_child import OptGraph, OptNode, RuntimeRefused, optimized_graphs
+from onnxfuse.fusion.ort_child import MANY_SCALARS, OptGraph, OptNode, RuntimeRefused, optimized_graphs, scalars
 from onnxfuse.fusion.trace import Block, Trace, domain_of
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import external_tensors
@@ -97,7 +97,8 @@ def reserved_nodes(model: Model, *, timeout: float = 900.0, elementwise: Element
     folder = model.folder if any(True for _ in external_tensors(model.proto)) else None
     try:
         answer = optimized_graphs(
-            model.path or model.proto, folder=folder, float32_copy=has_half(model.proto), timeout=timeout
+            model.path or model.proto, folder=folder, float32_copy=has_half(model.proto),
+            merge_scalars=sum(1 for _ in scalars(model.proto.graph)) >= MANY_SCALARS, timeout=timeout,
         )
     except RuntimeRefused as refusal:
         return Reserved(note=f"ONNX Runtime cannot optimize this model, so no node is reserved for it: {refusal}")
