@@ -50,4 +50,8 @@ class Executable {
   std::unique_ptr<const Machine> machine_;
 };
 
+// Outputs of a call with more bytes in all than this are stored past the caches; 0: the size of the last cache, which is
+// what holds until this is called. For tests.
+void set_stream_threshold(size_t bytes) noexcept;
+
 }  // namespace onnxfuse

@@ -39,9 +39,11 @@ class Machine {
 
   // Runs n elements. Input k lies contiguous in its storage type (step[k] = 1), or is one element for all (step[k] =
   // 0); outputs are contiguous. An output may be the same memory as a contiguous input of equal element size: all
-  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation.
-  virtual void run(const void* const* in, const uint8_t* step, void* const* out, size_t n,
-                   void* frame) const noexcept = 0;
+  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation. `stream`: outputs need
+  // not stay in the caches; then the thread calls `fence` after its last run.
+  virtual void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame,
+                   bool stream = false) const noexcept = 0;
+  virtual void fence() const noexcept = 0;
 };
 
 }  // namespace onnxfuse

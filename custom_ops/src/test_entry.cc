@@ -119,3 +119,6 @@ ONNXFUSE_EXPORT int onnxfuse_test_run(const char* program, size_t len, int isa, 
     if (host.soiled) throw std::runtime_error("the upper halves of vector registers are left in use");
   });
 }
+
+// Outputs of more bytes in all than this are stored past the caches from now on; 0: as the library decides.
+ONNXFUSE_EXPORT void onnxfuse_test_stream_from(size_t bytes) { onnxfuse::set_stream_threshold(bytes); }

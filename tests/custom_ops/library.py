@@ -41,6 +41,10 @@ class TestLibrary:
         if code:
             raise LibraryError(code, message.value.decode())
 
+    def stream_from(self, size: int) -> None:
+        """Outputs of more than `size` bytes in all are stored past the caches from now on; 0: the usual size."""
+        self._library.onnxfuse_test_stream_from(ctypes.c_size_t(size))
+
     def run(
         self,
         text: str,

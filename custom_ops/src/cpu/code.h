@@ -108,8 +108,10 @@ enum First : uint8_t {  // after the halves
 };
 
 struct StageTable {
-  size_t tile = 0;  // elements
+  size_t tile = 0;    // elements
+  size_t vector = 0;  // bytes
   void (*enter)(const Stage* first, Context* context, size_t i) = nullptr;
+  void (*fence)() = nullptr;  // after the last `stream` of a thread
 
   InstructionStages instruction[kOpcodes][kLanes];
   InstructionStages bound[kBounds][kLanes];
@@ -118,6 +120,8 @@ struct StageTable {
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type
   StageFunction store[kDTypes] = {};        // output a = acc, to a storage type
   StageFunction store_loop[kDTypes] = {};   // store, then loop
+  StageFunction stream[kDTypes] = {};       // store past the caches, to an address that is a multiple of `vector`; for
+  StageFunction stream_loop[kDTypes] = {};  // types of 32 and 64 bits
   StageFunction spill[2] = {};              // slot a = acc; 32-bit and 64-bit lanes
   StageFunction wrap[kDTypes] = {};         // acc brought into the range of a small type, or rounded to f16 or bf16
   StageFunction cast[kLanes][kLanes] = {};

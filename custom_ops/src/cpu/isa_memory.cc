@@ -77,6 +77,20 @@ void store_loop_stage(ONNXFUSE_PARAMETERS) {
 }
 
 template <class V, bool wide>
+void stream_stage(ONNXFUSE_PARAMETERS) {
+  char* const p = const_cast<char*>(address(c, ip->a, i * (sizeof(V{}[0]) / 4)));
+  ONNXFUSE_EACH((kCount<V, wide>), (stream(p + u * kBytes, a), a));
+  ONNXFUSE_NEXT;
+}
+
+template <class V, bool wide>
+void stream_loop_stage(ONNXFUSE_PARAMETERS) {
+  char* const p = const_cast<char*>(address(c, ip->a, i * (sizeof(V{}[0]) / 4)));
+  ONNXFUSE_EACH((kCount<V, wide>), (stream(p + u * kBytes, a), a));
+  ONNXFUSE_LOOP;
+}
+
+template <class V, bool wide>
 void spill_stage(ONNXFUSE_PARAMETERS) {
   char* const p = slot(c, ip->a);
   ONNXFUSE_EACH((kCount<V, wide>), (store(p + u * kBytes, a), a));
@@ -107,6 +121,10 @@ void add_format(StageTable& table, DType type) {
   table.load[static_cast<std::size_t>(type)] = stage(load_stage<Format, wide>);
   table.store[static_cast<std::size_t>(type)] = stage(store_stage<Format, wide>);
   table.store_loop[static_cast<std::size_t>(type)] = stage(store_loop_stage<Format, wide>);
+  if constexpr (kStride<Format> == kBytes) {
+    table.stream[static_cast<std::size_t>(type)] = stage(stream_stage<typename Format::V, wide>);
+    table.stream_loop[static_cast<std::size_t>(type)] = stage(stream_loop_stage<typename Format::V, wide>);
+  }
 }
 
 template <class V, bool wide>
@@ -120,6 +138,7 @@ void add_width(StageTable& table) {
 template <bool wide>
 void add_all(StageTable& table) {
   table.tile = kCount<F32, wide> * kF32;
+  table.vector = kBytes;
   for (DType type : {DType::k_f32, DType::k_i32, DType::k_u32}) add_format<Raw32, wide>(table, type);
   add_format<Int8, wide>(table, DType::k_i8);
   add_format<Uint8, wide>(table, DType::k_u8);
@@ -151,10 +170,13 @@ void enter(const Stage* first, Context* context, std::size_t i) {
   leave();
 }
 
+void fence_streams() { fence(); }
+
 }  // namespace
 
 void memory_stages(StageTable& narrow, StageTable& wide) {
   narrow.enter = wide.enter = enter;
+  narrow.fence = wide.fence = fence_streams;
   add_all<false>(narrow);
   add_all<true>(wide);
 }

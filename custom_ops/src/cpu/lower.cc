@@ -437,6 +437,23 @@ class Lowering {
     const auto* const store = std::find(std::begin(table_.store), std::end(table_.store), last().function);
     if (store != std::end(table_.store)) last().function = table_.store_loop[store - std::begin(table_.store)];
     else push(table_.loop);
+    stream();
+  }
+
+  void stream() {
+    bool any = false;
+    code_.stream = code_.loop;
+    for (Stage& stage : code_.stream) {
+      for (size_t type = 0; type < kDTypes; ++type) {
+        if (table_.stream[type] == nullptr) continue;
+        const bool is_last = stage.function == table_.store_loop[type];
+        if (!is_last && stage.function != table_.store[type]) continue;
+        stage.function = is_last ? table_.stream_loop[type] : table_.stream[type];
+        any = true;
+        break;
+      }
+    }
+    if (!any) code_.stream.clear();
   }
 
   void store_outputs(uint32_t v, std::vector<bool>& stored) {

@@ -78,8 +78,10 @@ class TileMachine final : public Machine {
   size_t tile() const noexcept override { return table_->tile; }
   double cost() const noexcept override { return cost_; }
 
-  void run(const void* const* in, const uint8_t* step, void* const* out, size_t n,
-           void* frame) const noexcept override {
+  void fence() const noexcept override { table_->fence(); }
+
+  void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame,
+           bool stream) const noexcept override {
     if (n == 0) return;
     const size_t tile = table_->tile;
     char* const base = static_cast<char*>(frame);
@@ -101,7 +103,7 @@ class TileMachine final : public Machine {
 
     for (const Operand& output : outputs_)
       output_source(context, output) = {static_cast<const char*>(out[output.index]), ~size_t{0}};
-    run_tiles(context, n);
+    run_tiles(stream && is_aligned(out) && !code_.stream.empty() ? code_.stream : code_.loop, context, n);
     const size_t rest = n % tile;
     if (rest == 0) return;
     // Elements computed twice cost less than a copy of the rest; but where an output lies over an input, that input is
@@ -125,18 +127,25 @@ class TileMachine final : public Machine {
   }
 
   // All whole tiles of n elements.
-  void run_tiles(Context& context, size_t n) const noexcept {
+  void run_tiles(const std::vector<Stage>& code, Context& context, size_t n) const noexcept {
     const size_t tile = table_->tile;
+    context.first = code.data();
 #ifdef __SANITIZE_ADDRESS__
     // The sanitizer turns the jumps of stages that have local variables into calls, which must not pile up.
     for (size_t i = 0; i + tile <= n; i += tile) {
       context.last = 4 * i;
-      table_->enter(code_.loop.data(), &context, i);
+      table_->enter(code.data(), &context, i);
     }
 #else
     context.last = 4 * (n - tile);
-    table_->enter(code_.loop.data(), &context, 0);
+    table_->enter(code.data(), &context, 0);
 #endif
+  }
+
+  bool is_aligned(void* const* out) const noexcept {
+    for (const Operand& output : outputs_)
+      if (reinterpret_cast<uintptr_t>(out[output.index]) % table_->vector != 0) return false;
+    return true;
   }
 
   bool in_place(const void* const* in, const uint8_t* step, void* const* out) const noexcept {

@@ -15,6 +15,7 @@
 //            add, sub and mul of signed vectors as unsigned ones.
 // Masks      a comparison of F32/I32/U32 gives I32, of the 64-bit types I64; every lane is 0 or -1.
 // load<V>(p), store(p, v)           unaligned, kBytes bytes
+// stream(p, v), fence()             stores that bypass the caches
 // splat<V>(x), select(m, a, b)      select looks at the sign bit of each mask lane
 // bits(v), as<V>(v)                 reinterpretation (bits: F32 -> I32, F64 -> I64)
 // fma(a,b,c) = a*b + c, fnma(a,b,c) = c - a*b, sqrt, rint (half to even), floor, ceil, trunc, abs, neg, copysign
@@ -113,6 +114,21 @@ ONNXFUSE_INLINE V load(const void* p) {
 template <class V>
 ONNXFUSE_INLINE void store(void* p, V v) {
   std::memcpy(p, &v, sizeof v);
+}
+
+// Past the caches, where the instruction set can; p is a multiple of kBytes. Ordered with other stores by fence().
+template <class V>
+ONNXFUSE_INLINE void stream(void* p, V v) {
+#if defined(ONNXFUSE_NEON)
+  store(p, v);
+#else
+  ONNXFUSE_MM(stream_ps)(static_cast<float*>(p), (F32)v);
+#endif
+}
+ONNXFUSE_INLINE void fence() {
+#if !defined(ONNXFUSE_NEON)
+  _mm_sfence();
+#endif
 }
 
 template <class To, class From>
