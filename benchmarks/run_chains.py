@@ -43,9 +43,8 @@ __all__ = ["figures", "main", "measure", "views"]
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "run-output" / "bench.json"
 SECONDS = {256: 1.0, 65536: 1.5, 1048576: 2.5}  # for one row, warm-up not included
-LONGEST = 5.0  # larger sizes
+LONGEST = 4.0  # larger sizes
 WARM_UP = 0.1
-PAUSE = 0.002  # seconds between subjects with threads of their own, which spin for about a millisecond after their work
 SAMPLE = 1 << 16  # elements that are compared
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}  # of the largest value
 
@@ -183,7 +182,7 @@ def measure(
     row = _build(case, fusion, threads, unroll)
     with _with_opponents(row, names) as problems:
         keys = list(row.subjects)
-        found = interleave(list(row.subjects.values()), seconds, warm_up=warm_up, pause=PAUSE if threads > 1 else 0.0)
+        found = interleave(list(row.subjects.values()), seconds, warm_up=warm_up)
     times = dict(zip(keys, found, strict=True))
 
     def over(numerator: str, denominator: str) -> Data | None:
@@ -294,7 +293,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Options, Path]:
     parser.add_argument("--chains", metavar="A,B", default=",".join(names), help="only these chains")
     parser.add_argument("--sizes", metavar="N,M", type=_numbers, default=SIZES, help="numbers of elements")
     parser.add_argument("--threads", metavar="N,M", type=_numbers, default=(1, 2), help="numbers of threads")
-    parser.add_argument("--seconds", type=float, help="for each row, warm-up not included; without it 1 to 5, by size")
+    parser.add_argument("--seconds", type=float, help="for each row, warm-up not included; without it 1 to 4, by size")
     parser.add_argument("--opponents", metavar="A,B", default=",".join(opponents.NAMES), help="torch, numexpr; or none")
     parser.add_argument("--quick", action="store_true", help="two sizes, one thread, no opponents: does it work?")
     parser.add_argument("--no-extras", action="store_true", help="chains only: no memory, no session creation")

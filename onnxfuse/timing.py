@@ -23,8 +23,13 @@ from onnxfuse.library import find_library
 __all__ = ["BenchReport", "Ratio", "Repeated", "Row", "interleave", "measure", "ratio"]
 
 _SHORTEST = 200_000  # nanoseconds that one timed slice should last
+_SHORTEST_AFTER_REST = 5_000_000  # where every slice has to wait for threads that spin
+_MOMENT = 0.002  # seconds
+_BUSY = 0.25  # share of a core
+_LONGEST_SPIN = 0.3  # seconds that threads are waited for
 _WARM_UP = 0.3  # seconds at least, for each subject
 _MIN_ROUNDS = 5
+_MOST_REPEATS = 1 << 20
 _MAX_ROUNDS = 3000
 _MOST_THREADS = 1024
 
@@ -91,29 +96,61 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
 
 
 def interleave(
-    subjects: Sequence[Call | Repeated], seconds: float, *, warm_up: float = _WARM_UP, pause: float = 0.0
+    subjects: Sequence[Call | Repeated], seconds: float, *, warm_up: float = _WARM_UP
 ) -> list[list[float]]:
     """Nanoseconds a run, for each subject a list with one number a round, after warming up each of them.
 
     Takes about `seconds` after the warm-up; at least 5 rounds. A subject whose run is shorter than 0.2 ms is repeated
-    within a round, each as often as it needs. `pause` seconds are slept before a subject's turn, and one run of it is
-    not counted then: the threads of the subject before, which wait for more work in a busy loop, come to rest.
+    within a round, each as often as it needs. Threads of a subject that go on looking for work in a busy loop (those of
+    ONNX Runtime do for 50 ms) would take the processor from the next one: it is not begun until they have come to rest,
+    and its first run is not counted then. Turns last 5 ms where there are such threads.
     """
     repeated = [subject if isinstance(subject, Repeated) else _Wrapped(subject) for subject in subjects]
-    repeats = [max(1, round(_SHORTEST / max(_warm(subject, warm_up), 1.0))) for subject in repeated]
+    singles, spins = [], []
+    for subject in repeated:
+        singles.append(_warm(subject, warm_up))
+        spins.append(_spins(subject, 3 if singles[-1] < _SHORTEST_AFTER_REST else 1))
+        _settle(spins[-1])
+    rested = any(spins)
+    shortest = _SHORTEST_AFTER_REST if rested else _SHORTEST
+    repeats = [min(max(1, round(shortest / max(single, 1.0))), _MOST_REPEATS) for single in singles]
     times: list[list[float]] = [[] for _ in repeated]
     order = list(range(len(repeated)))
     end = time.perf_counter() + seconds
     rounds = 0
     while rounds < _MAX_ROUNDS and (rounds < _MIN_ROUNDS or time.perf_counter() < end):
         for index in order:
-            if pause:
-                time.sleep(pause)
-                repeated[index].run(1)
+            if rested and singles[index] < _SHORTEST_AFTER_REST:
+                repeated[index].run(1)  # its own threads sleep too, and nothing is in the caches
             times[index].append(_time(repeated[index], repeats[index]))
+            _settle(spins[index])
         order.reverse()
         rounds += 1
     return times
+
+
+def _spins(subject: Repeated, runs: int) -> bool:
+    """Whether the process is busy although nothing was asked of it, after any of a few runs."""
+    for _ in range(runs):
+        subject.run(1)
+        if _idle_share() > _BUSY:
+            return True
+    return False
+
+
+def _settle(spins: bool) -> None:
+    """Wait until the process is not busy any more, where the subject that has just run `spins`."""
+    end = time.perf_counter() + _LONGEST_SPIN
+    calm = 0 if spins else 2
+    while calm < 2 and time.perf_counter() < end:
+        calm = calm + 1 if _idle_share() < _BUSY else 0
+
+
+def _idle_share() -> float:
+    """Share of one core that the process uses while this thread sleeps for a moment."""
+    start, used = time.perf_counter(), time.process_time()
+    time.sleep(_MOMENT)
+    return (time.process_time() - used) / (time.perf_counter() - start)
 
 
 def _time(subject: Repeated, repeat: int) -> float:
@@ -128,8 +165,8 @@ def _warm(subject: Repeated, seconds: float) -> float:
     end = time.perf_counter() + seconds
     while calm < 3 or time.perf_counter() < end:
         took = _time(subject, repeat)
-        if took * repeat < _SHORTEST / 2:  # too short for the clock and for the way into native code
-            repeat *= 2
+        if took * repeat < _SHORTEST / 2 and repeat < _MOST_REPEATS:
+            repeat *= 2  # too short for the clock and for the way into native code
         calm = 0 if took < 0.95 * best else calm + 1
         best = min(best, took)
         if time.perf_counter() > end + 10 * seconds:

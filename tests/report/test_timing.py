@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -45,7 +46,7 @@ def test_short_calls_are_repeated_within_a_round() -> None:
         nonlocal count
         count += 1
 
-    times = interleave([run], 0.0, warm_up=0.0)
+    times = interleave([run], 0.0, warm_up=0.02)
     assert len(times[0]) == 5
     assert count > 100
 
@@ -62,14 +63,31 @@ def test_what_repeats_itself_is_asked_once_a_round_each_as_often_as_it_needs() -
                 time.sleep(self.seconds * repeat)
 
     slow, fast = Native(1e-3), Native(0.0)
-    times = interleave([slow, fast], 0.0, warm_up=0.0)
+    times = interleave([slow, fast], 0.0, warm_up=0.02)
     assert [len(own) for own in times] == [5, 5]
     assert slow.asked[-5:] == [1] * 5
     assert len(set(fast.asked[-5:])) == 1
     assert fast.asked[-1] > 1
-    before = len(fast.asked)
-    interleave([slow, fast], 0.0, warm_up=0.0, pause=1e-4)
-    assert [repeat > 1 for repeat in fast.asked[before:]][-10:] == [False, True] * 5
+
+
+def test_threads_that_spin_after_their_work_come_to_rest_before_the_next_subject() -> None:
+    busy = threading.Event()
+
+    def spin() -> None:
+        end = time.perf_counter() + 0.02
+        while time.perf_counter() < end:
+            pass
+        busy.clear()
+
+    def leaves_a_thread() -> None:
+        if not busy.is_set():
+            busy.set()
+            threading.Thread(target=spin).start()
+
+    seen: list[bool] = []
+    interleave([leaves_a_thread, lambda: seen.append(busy.is_set())], 0.0, warm_up=0.0)
+    assert seen
+    assert not any(seen)
 
 
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Add(x, x) }'
