@@ -166,7 +166,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     if len({nodes for nodes, _ in points}) < 2:
         return None
     logs = [(math.log(nodes), math.log(max(seconds, 1e-6))) for nodes, seconds in points]
-    mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs, strict=True))
+    mean_x, mean_y = sum(x for x, _ in logs) / len(logs), sum(y for _, y in logs) / len(logs)
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) * (x - mean_x) for x, _ in logs)
 
 
