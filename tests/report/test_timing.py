@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
+from onnxfuse import timing
 from onnxfuse.check import sessions
 from onnxfuse.check.subject import Subject
 from onnxfuse.errors import UsageError
@@ -70,24 +71,36 @@ def test_what_repeats_itself_is_asked_once_a_round_each_as_often_as_it_needs() -
     assert fast.asked[-1] > 1
 
 
-def test_threads_that_spin_after_their_work_come_to_rest_before_the_next_subject() -> None:
-    busy = threading.Event()
+def test_threads_that_spin_after_their_work_come_to_rest_before_the_next_subject(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = 0  # for which a thread still spins
 
-    def spin() -> None:
-        end = time.perf_counter() + 0.02
-        while time.perf_counter() < end:
-            pass
-        busy.clear()
+    def share() -> float:
+        nonlocal moments
+        moments = max(0, moments - 1)
+        return 1.0 if moments else 0.0
 
     def leaves_a_thread() -> None:
-        if not busy.is_set():
-            busy.set()
-            threading.Thread(target=spin).start()
+        nonlocal moments
+        moments = 10
 
-    seen: list[bool] = []
-    interleave([leaves_a_thread, lambda: seen.append(busy.is_set())], 0.0, warm_up=0.0)
+    monkeypatch.setattr("onnxfuse.timing._idle_share", share)
+    seen: list[int] = []
+    interleave([leaves_a_thread, lambda: seen.append(moments)], 0.0, warm_up=0.0)
     assert seen
-    assert not any(seen)
+    assert set(seen) == {0}
+
+
+def test_a_thread_that_spins_is_seen() -> None:
+    stop = threading.Event()
+    thread = threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)])
+    thread.start()
+    try:
+        assert max(timing._idle_share() for _ in range(50)) > 0.0
+    finally:
+        stop.set()
+        thread.join()
 
 
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Add(x, x) }'
