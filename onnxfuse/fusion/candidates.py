@@ -12,8 +12,9 @@ from onnxfuse.fusion.context import Context
 from onnxfuse.model import GraphView
 from onnxfuse.ops.reason import Reason
 from onnxfuse.program import Builder, ProgramError
+from onnxfuse.program.instructions import INSTRUCTIONS
 
-__all__ = ["Candidate", "find_candidates", "statement_count"]
+__all__ = ["Candidate", "find_candidates", "size_and_cost"]
 
 _RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 _SHAPE_ELEMENTS = 16
@@ -30,20 +31,22 @@ class Candidate:
     """A node that may enter a group.
 
     ``reads``: what its program reads, as (value, dims of size 1 added behind); ``baked``: constant inputs that are part
-    of its function body only, because the program holds them as literals or does not need them.
+    of its function body only, because the program holds them as literals or does not need them; ``cost`` is the sum of
+    `Instruction.cost` over its ``statements``.
     """
 
     reads: tuple[tuple[str, int], ...]
     baked: tuple[str, ...]
     counts: bool
     statements: int
+    cost: float
 
 
 def find_candidates(context: Context, reserved: Mapping[str, Reason]) -> tuple[dict[int, Candidate], dict[int, Reason]]:
     """Candidates and reasons by place of the node in the graph. ``reserved`` goes by first output."""
     view = context.view
     constant = _constant_values(view)
-    sizes: dict[object, int] = {}
+    sizes: dict[object, tuple[int, float]] = {}
     found: dict[int, Candidate] = {}
     left: dict[int, Reason] = {}
     for index in view.order:
@@ -59,7 +62,7 @@ def find_candidates(context: Context, reserved: Mapping[str, Reason]) -> tuple[d
 
 
 def _judge(node: NodeProto, index: int, context: Context, constant: set[str], reserved: Mapping[str, Reason],
-           sizes: dict[object, int]) -> Candidate | Reason:
+           sizes: dict[object, tuple[int, float]]) -> Candidate | Reason:
     view = context.view
     outputs = [o for o in node.output if o]
     if outputs and node.output[0] in reserved:
@@ -82,7 +85,7 @@ def _judge(node: NodeProto, index: int, context: Context, constant: set[str], re
     if any(view.constant(name) is None for name in baked) and not replaceable(node):
         return OPTION
     return Candidate(reads, tuple(n for n in baked if view.constant(n) is not None), ops.counts(node, context),
-                     statement_count(node, context, reads, sizes))
+                     *size_and_cost(node, context, reads, sizes))
 
 
 def replaceable(node: NodeProto) -> bool:
@@ -128,9 +131,10 @@ def _small(context: Context, name: str) -> bool:
     return len(term.dims) <= 1 and elements is not None and elements <= _SHAPE_ELEMENTS
 
 
-def statement_count(node: NodeProto, context: Context, reads: tuple[tuple[str, int], ...],
-                    sizes: dict[object, int]) -> int:
-    """Statements that the node takes in a program by itself; ``sizes`` remembers the answers for equal nodes."""
+def size_and_cost(node: NodeProto, context: Context, reads: tuple[tuple[str, int], ...],
+                  sizes: dict[object, tuple[int, float]]) -> tuple[int, float]:
+    """Statements that the node takes in a program by itself and the sum of their costs; ``sizes`` remembers the answers
+    for equal nodes."""
     key = (node.domain, node.op_type, tuple(context.dtype(n) if n else None for n in node.input), len(node.output),
            tuple(a.SerializeToString(deterministic=True) for a in node.attribute))
     if key not in sizes:
@@ -140,7 +144,8 @@ def statement_count(node: NodeProto, context: Context, reads: tuple[tuple[str, i
         for name, value in zip(node.output, ops.lower(node, context, builder, values), strict=False):
             if name and value:
                 builder.output(ops.leave(builder, _dtype(context, name), value))
-        sizes[key] = len(builder.build().statements)
+        statements = builder.build().statements
+        sizes[key] = len(statements), sum(INSTRUCTIONS[statement.name].cost for statement in statements)
     return sizes[key]
 
 

@@ -3,7 +3,8 @@
 Nodes are taken in topological order; each tries to join all groups that feed it at once, then one by one, latest first.
 A second pass over the edges catches what became possible later (a value whose readers have meanwhile all come
 together), and groups that read one value side by side are joined last. Every step keeps what `Partition` promises (the
-graph of groups has no cycle) and what the format demands: limits, and one shape for all values that leave.
+graph of groups has no cycle) and what the format demands: limits, and one shape for all values that leave. No group is
+joined with a larger shape for which all of it would be computed again and again (`worth.repeated`).
 
 A group from which one value leaves needs no proof about shapes: that value has the broadcast shape of all that enters.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from onnxfuse.fusion import worth
 from onnxfuse.fusion.candidates import Candidate
 from onnxfuse.fusion.context import Context
 from onnxfuse.fusion.partition import Partition
@@ -38,6 +40,7 @@ class _Group:
     leaving: dict[str, int]
     shape: Term
     statements: int
+    cost: float
     counting: int
 
 
@@ -51,6 +54,8 @@ class Grower:
         self._place = {index: place for place, index in enumerate(view.order)}
         self._partition = Partition(followers(surgeon_graph(view)))
         self._refused: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.smaller: set[int] = set()
+        """Nodes that a group did not take in because it would compute them again and again."""
         self._groups = {self._place[index]: self._single(index) for index in candidates}
 
     def grow(self) -> None:
@@ -77,8 +82,8 @@ class Grower:
             self.edges()
 
     def groups(self) -> list[list[int]]:
-        """Members of every group with two ops that count, in topological order; groups by their first member."""
-        return sorted((sorted(g.members, key=self._place.__getitem__) for g in self._groups.values() if g.counting > 1),
+        """Members of every group with an op that counts, in topological order; groups by their first member."""
+        return sorted((sorted(g.members, key=self._place.__getitem__) for g in self._groups.values() if g.counting),
                       key=lambda members: self._place[members[0]])
 
     def members(self, index: int) -> list[int]:
@@ -95,7 +100,7 @@ class Grower:
         leaving = {o: len(view.readers.get(o, ())) + (_ALWAYS if o in view.kept else 0) for o in made}
         return _Group([index], dict.fromkeys(candidate.reads), {n: 1 for n in node.input if n},
                       {o: count for o, count in leaving.items() if count}, self._shape(candidate.reads),
-                      candidate.statements, int(candidate.counts))
+                      candidate.statements, candidate.cost, int(candidate.counts))
 
     def _shape(self, reads: Iterable[tuple[str, int]]) -> Term:
         terms = []
@@ -197,7 +202,12 @@ class Grower:
         shape = join(g.shape for g in groups)
         if len(leaving) > 1 and any(self._context.term(name) != shape for name in leaving):
             return None
-        return _Group([], reads, uses, leaving, shape, statements, sum(g.counting for g in groups))
+        smaller = [group for group in groups if worth.repeated(group.cost, group.shape, shape)]
+        if smaller:
+            self.smaller.update(index for group in smaller for index in group.members)
+            return None
+        return _Group([], reads, uses, leaving, shape, statements, sum(g.cost for g in groups),
+                      sum(g.counting for g in groups))
 
     def _all_read(self, inner: set[str], groups: list[_Group]) -> bool:
         """Whether the programs read every one of these values that the groups together keep to themselves. One that

@@ -16,6 +16,7 @@ from typing import Protocol
 from onnx import NodeProto
 
 from onnxfuse import ops
+from onnxfuse.fusion import worth
 from onnxfuse.fusion.candidates import Candidate, find_candidates
 from onnxfuse.fusion.context import Context
 from onnxfuse.fusion.groups import Grower
@@ -26,7 +27,6 @@ from onnxfuse.program import Builder, Program
 
 __all__ = ["Group", "Left", "Plan", "PlanOptions", "Read", "make_plan"]
 
-SINGLE = Reason("single", "no neighbour that it could be one node with")
 FUEL = Reason("max-fusions", "the number of fusions that was asked for is reached")
 FUNCTION = Reason("function-body", "it stands in a function that the model brings, which stays as it is")
 
@@ -155,9 +155,15 @@ def _plan_graph(model: Model, view: GraphView, options: PlanOptions,
         if pattern.path == view.path:
             _yield_to(pattern, view, candidates, grower, reasons)
     grower.siblings()
-    groups = [_group(context, members, candidates) for members in grower.groups()]
+    groups: list[Group] = []
+    for members in grower.groups():
+        reason = worth.judge(context, members, candidates)
+        if reason is None:
+            groups.append(_group(context, members, candidates))
+        else:
+            reasons.update({index: worth.REPEATED if index in grower.smaller else reason for index in members})
     fused = {index for group in groups for index in group.nodes}
-    reasons.update({index: SINGLE for index in candidates if index not in fused and index not in reasons})
+    reasons.update({index: worth.SINGLE for index in candidates if index not in fused and index not in reasons})
     return groups, reasons
 
 
