@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -214,6 +213,8 @@ def _peak_here(model: str, feed: str, library: str | None = None) -> int:
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:
+        import resource  # not on Windows
+
         factor = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * factor
     # Not ru_maxrss: a new process begins with that of its parent.

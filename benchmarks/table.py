@@ -1,10 +1,12 @@
 """Tables and JSON of the benches: for the terminal, for docs/, and with machine and versions beside the figures.
 
-    python -m benchmarks.table run-output/bench.json --markdown
+    python -m benchmarks.table run-output/bench.json [--markdown]
+    python -m benchmarks.table run-output/bench.json --into docs/performance.md
 
-prints the tables of a result again. A result is the JSON of one run: `schema`, `command` (the bench: chains, models,
-optimizer), `versions`, `machine`, `options`, and what the bench itself adds. `benchmarks.run_<command>.views(result)`
-gives its tables.
+prints the tables of a result again, or puts them into a document, between the lines `<!-- begin chains -->` and
+`<!-- end chains -->` (for the bench of that name). A result is the JSON of one run: `schema`, `command` (the bench:
+chains, models, optimizer), `versions`, `machine`, `options`, and what the bench itself adds.
+`benchmarks.run_<command>.views(result)` gives its tables.
 """
 
 from __future__ import annotations
@@ -190,26 +192,46 @@ def show(views: Sequence[View], data: Mapping[str, Any]) -> None:
     screen.print(environment_text(data), markup=False)
 
 
+def markdown(views: Sequence[View], data: Mapping[str, Any]) -> str:
+    """Tables and machine for a document."""
+    return "\n".join([*(view.markdown() for view in views), f"Measured on {environment_text(data)}."])
+
+
+def insert(document: Path, name: str, text: str) -> None:
+    """Replaces what stands between the marks of a bench in a document. ValueError if they are not there."""
+    begin, end = (f"<!-- {word} {name} -->\n" for word in ("begin", "end"))
+    before, found, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{document} has no lines {begin.strip()} and {end.strip()}")
+    document.write_text(f"{before}{begin}\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """2 for a file that is no result of a bench."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description="The tables of a result again.")
     parser.add_argument("file", type=Path, help="JSON that a bench has written")
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for a document")
+    parser.add_argument("--into", type=Path, metavar="DOC.md", help="write them into a document, between its marks")
     options = parser.parse_args(arguments)
     try:
         data = json.loads(options.file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         parser.error(f"{options.file}: {error}")
-    command = data.get("command") if isinstance(data, dict) else None
+    command = str(data.get("command") if isinstance(data, dict) else "").removeprefix("bench-")
     if command not in _COMMANDS:
         parser.error(f"{options.file}: no result of a bench")
     module = importlib.import_module(f"benchmarks.run_{command}")
     if not hasattr(module, "views"):
         parser.error(f"{options.file}: benchmarks.run_{command} has no tables for it")
     views: list[View] = module.views(data)
-    if options.markdown:
-        print("\n".join(view.markdown() for view in views))
-        print(f"Measured on {environment_text(data)}.")
+    if options.into:
+        try:
+            insert(options.into, command, markdown(views, data))
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    elif options.markdown:
+        print(markdown(views, data))
     else:
         show(views, data)
     return 0

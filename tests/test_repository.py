@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 LARGEST = 256 << 10  # bytes; the picture of the README and golden texts are far below
-TOP = {"pyproject.toml", "onnxfuse", "custom_ops", "tests", "models", "docs", "Makefile", "README.md", "LICENSE"}
+TOP = {
+    "pyproject.toml", "onnxfuse", "custom_ops", "tests", "models", "benchmarks", "docs", "Makefile", "README.md",
+    "LICENSE",
+}
 # Homes and work folders of people and machines. Written so that this file does not match itself.
 MACHINE = re.compile(r"/(?:home|root|Users|work)/(?!\$)[\w.]|[A-Z]:\\\\?Users\b")
 
@@ -65,7 +68,7 @@ def test_links_lead_somewhere(tracked: list[Path]) -> None:
 def test_make_uses_files_that_exist(root: Path) -> None:
     """Scripts and modules that the Makefile runs are there."""
     text = (root / "Makefile").read_text(encoding="utf-8")
-    modules = [name.replace(".", "/") for name in re.findall(r"-m ((?:onnxfuse|models)[.\w]*)", text)]
+    modules = [name.replace(".", "/") for name in re.findall(r"-m ((?:onnxfuse|models|benchmarks)[.\w]*)", text)]
     scripts = re.findall(r"\b(?:tests|models|custom_ops)/[\w/]+\.(?:sh|py)\b", text)
     assert modules
     assert scripts

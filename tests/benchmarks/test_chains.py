@@ -192,6 +192,24 @@ def test_a_quick_run_writes_its_result_and_shows_it_again(
     assert "gelu_erf is left alone" in shown
     assert table.main([str(path), "--markdown"]) == 0
     assert "| hardswish | 1 | 4 | yes |" in capsys.readouterr().out
+    document = tmp_path / "performance.md"
+    document.write_text("Before.\n<!-- begin chains -->\nold\n<!-- end chains -->\nAfter.\n", encoding="utf-8")
+    for _ in range(2):
+        assert table.main([str(path), "--into", str(document)]) == 0
+    written = document.read_text(encoding="utf-8")
+    assert written.startswith("Before.\n<!-- begin chains -->\n\n### Figures to reach\n")
+    assert written.endswith("\n\n<!-- end chains -->\nAfter.\n")
+    assert "old" not in written
+    assert written.count("| hardswish |") == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"command": "optimize"}'])
+def test_other_files_have_no_tables(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        table.main([str(path)])
+    assert stopped.value.code == 2
 
 
 @pytest.mark.parametrize("arguments", ["--chains none", "--sizes 16", "--threads 0", "--seconds -1"])
