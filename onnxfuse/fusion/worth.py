@@ -29,8 +29,8 @@ SOME = 32
 """What a dim that is no number is taken for."""
 
 SHORT_ROW = 16
-"""Elements of the longest innermost row over which an operand is broadcast that pays alone: the runtime calls a function
-for each row (4 to 13 times slower than ours with 3 elements, 2 to 6 times with 7, 1.2 to 3 times with 16)."""
+"""Elements of the longest innermost row over which an operand is broadcast that pays alone: the runtime calls a
+function for each row (4 to 13 times slower than ours with 3 elements, 2 to 6 times with 7, 1.2 to 3 times with 16)."""
 
 ALONE = frozenset((
     "Acosh", "Asinh", "Atanh", "Celu", "Cos", "Cosh", "Elu", "HardSwish", "Log", "Mish", "PRelu", "Pow", "Selu",
