@@ -1,8 +1,8 @@
 """How speed is measured: ratios of things that run in one process in turn, never an absolute time as a mark.
 
-Each round runs every subject once (several times if one run is too short for the clock), in an order that turns
-around from round to round. The figure is the median of the ratios within rounds, with its 10-90 % range; the first
-subject takes part twice, and that ratio is the noise.
+Each round runs every subject once (several times if one run is too short for the clock); another one begins in each
+round, and of three or more none follows itself. The figure is the median of the ratios within rounds, with its 10-90 %
+range; the first subject takes part twice, and that ratio is the noise.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def interleave(
                 repeated[index].run(1)  # its own threads sleep too, and nothing is in the caches
             times[index].append(_time(repeated[index], repeats[index]))
             _settle(spins[index])
-        order.reverse()
+        order.append(order.pop(0))  # turned around, the first and the last would find their own data in the caches
         rounds += 1
     return times
 

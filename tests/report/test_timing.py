@@ -25,7 +25,7 @@ def test_ratios_are_taken_pair_by_pair() -> None:
     assert found.text() == "3.00 (2.20-3.80)"
 
 
-def test_calls_take_turns_in_an_order_that_turns_around() -> None:
+def test_calls_take_turns_and_none_follows_itself() -> None:
     log: list[str] = []
 
     def call(name: str) -> Callable[[], None]:
@@ -37,7 +37,7 @@ def test_calls_take_turns_in_an_order_that_turns_around() -> None:
 
     times = interleave([call("a"), call("b"), call("c")], 0.0, warm_up=0.0)
     assert [len(own) for own in times] == [5, 5, 5]
-    assert "".join(log[-15:]) == "abccbaabccbaabc"
+    assert "".join(log[-15:]) == "abcbcacababcbca"
 
 
 def test_short_calls_are_repeated_within_a_round() -> None:
