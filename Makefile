@@ -22,10 +22,12 @@ TESTLIB := $(BUILD)/.built
 BENCHLIB := $(BUILD)/.built-bench
 BENCHSRC := $(wildcard benchmarks/native/*)
 SANLIB  := build/sanitize/.built
+EXACTLIB := build/exhaustive/.built
+ARGS    ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-long test-oldest lint fix build build-bench wheel models docs bench bench-models bench-optimizer picture goldens clean distclean
+.PHONY: help venv run test exhaustive test-long test-oldest lint fix build build-bench wheel models docs bench bench-models bench-optimizer picture goldens clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +64,13 @@ $(SANLIB): $(TOOLS) $(SOURCES)
 	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitize
 	@touch $@
 
+# A processor with AVX2 alone runs the code of AVX-512 with emulated intrinsics.
+$(EXACTLIB): $(TOOLS) $(SOURCES)
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/exhaustive -G Ninja -DONNXFUSE_TESTS=ON \
+		-DONNXFUSE_EMULATE_AVX512=$$(grep -w avx2 /proc/cpuinfo | grep -qvw avx512vl && echo ON || echo OFF) > /dev/null
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/exhaustive --target accuracy_probe
+	@touch $@
+
 venv: $(LIBRARY) ## create the virtual environment with everything in it
 build: $(LIBRARY) $(TESTLIB) ## compile the library and the test library
 build-bench: $(BENCHLIB) ## compile the native part of the benchmark too
@@ -71,6 +80,9 @@ run: $(LIBRARY) ## optimize a few real models, check them and print one table
 
 test: $(LIBRARY) $(TESTLIB) $(BENCHLIB) ## run the tests
 	@$(BIN)/python -m pytest $(PYTEST)
+
+exhaustive: $(LIBRARY) $(EXACTLIB) ## errors of all instructions on all floats, docs/accuracy.md (ARGS="--instructions exp": one)
+	@$(BIN)/python -m tests.long.exhaustive --write docs/accuracy.md $(ARGS)
 
 test-long: $(LIBRARY) $(TESTLIB) $(SANLIB) ## sanitizers, fuzzer, older runtimes, every model: hours
 	@VENV=$(VENV) tests/long/run.sh

@@ -184,41 +184,66 @@ Wide ulp(Wide got, Wide want, Format format) {
   return std::ldexp(std::fabs(got - want), format.precision - 1 - exponent);
 }
 
-// The same for many doubles, without calls and branches, so that the compiler makes vectors of it.
+// The same for many doubles, four at a time; the arrays may be read and written up to a multiple of four.
+typedef double Doubles __attribute__((vector_size(32)));
+typedef std::int64_t Masks __attribute__((vector_size(32)));
 inline __attribute__((always_inline)) void errors_of(const double* got, const double* want, Format format,
                                                      double* error, size_t n) {
-  const double top = std::ldexp(1.0, format.highest + 1), largest = std::ldexp(1.0, format.highest),
-               smallest = std::ldexp(1.0, format.lowest), scale = std::ldexp(1.0, format.precision - 1);
-  for (size_t i = 0; i < n; ++i) {
-    double g = got[i], w = want[i];
-    std::uint64_t gb, wb, sb;
-    std::memcpy(&gb, &g, 8);
-    std::memcpy(&wb, &w, 8);
-    const bool both = (g != g) & (w != w), one = (g != g) != (w != w);
-    const bool zero = (g == 0) & ((gb ^ wb) >> 63 != 0);
-    g = g > top ? top : g < -top ? -top : g;
-    w = w > top ? top : w < -top ? -top : w;
-    double size = std::fabs(w);
-    size = size > largest ? largest : size < smallest ? smallest : size;
-    std::memcpy(&sb, &size, 8);
-    sb = (std::uint64_t{2046} << 52) - (sb & (std::uint64_t{2047} << 52));  // of the reciprocal of its power of two
-    double reciprocal;
-    std::memcpy(&reciprocal, &sb, 8);
-    const double e = std::fabs(g - w) * reciprocal * scale;
-    error[i] = both ? 0.0 : (one | zero) ? kWrong : e;
+  const Doubles zero = {}, wrong = zero + kWrong, top = zero + std::ldexp(1.0, format.highest + 1),
+                largest = zero + std::ldexp(1.0, format.highest), smallest = zero + std::ldexp(1.0, format.lowest);
+  const double scale = std::ldexp(1.0, format.precision - 1);
+  const Masks sign = Masks{} + INT64_MIN, exponents = Masks{} + (std::int64_t{2047} << 52),
+              twice = Masks{} + (std::int64_t{2046} << 52);
+  for (size_t i = 0; i < n; i += 4) {
+    Doubles g, w;
+    std::memcpy(&g, got + i, sizeof g);
+    std::memcpy(&w, want + i, sizeof w);
+    const Masks no_g = g != g, no_w = w != w, other_zero = (g == zero) & (((Masks)g ^ (Masks)w) < 0);
+    g = g > top ? top : g;
+    g = g < -top ? -top : g;
+    w = w > top ? top : w;
+    w = w < -top ? -top : w;
+    Doubles size = (Doubles)((Masks)w & ~sign);
+    size = size > largest ? largest : size;
+    size = size < smallest ? smallest : size;
+    const Doubles reciprocal = (Doubles)(twice - ((Masks)size & exponents));  // of its power of two
+    Doubles e = (Doubles)((Masks)(g - w) & ~sign) * reciprocal * scale;
+    e = (no_g ^ no_w) | other_zero ? wrong : e;
+    e = no_g & no_w ? zero : e;
+    std::memcpy(error + i, &e, sizeof e);
   }
+}
+inline __attribute__((always_inline)) double largest_of(const double* x, size_t n) {
+  Doubles most = {};
+  size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    Doubles v;
+    std::memcpy(&v, x + i, sizeof v);
+    most = v > most ? v : most;
+  }
+  double r = 0;
+  for (size_t k = 0; k < 4; ++k) r = most[k] > r ? most[k] : r;
+  for (; i < n; ++i) r = x[i] > r ? x[i] : r;
+  return r;
 }
 #ifdef __x86_64__
 __attribute__((target("avx2"))) inline void errors_avx2(const double* got, const double* want, Format format,
                                                         double* error, size_t n) {
   errors_of(got, want, format, error, n);
 }
+__attribute__((target("avx2"))) inline double largest_avx2(const double* x, size_t n) { return largest_of(x, n); }
 #endif
 inline void errors(const double* got, const double* want, Format format, double* error, size_t n) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) return errors_avx2(got, want, format, error, n);
 #endif
   errors_of(got, want, format, error, n);
+}
+inline double largest(const double* x, size_t n) {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) return largest_avx2(x, n);
+#endif
+  return largest_of(x, n);
 }
 inline void errors(const long double* got, const long double* want, Format format, double* error, size_t n) {
   for (size_t i = 0; i < n; ++i) error[i] = static_cast<double>(ulp(got[i], want[i], format));

@@ -121,6 +121,8 @@ ONNXFUSE_EMULATE(__m256, extractf32x8_ps, float, (__m512 a, int), lane<float>(a,
 ONNXFUSE_EMULATE(__m512, insertf32x8, float, (__m512 a, __m256 b, int),
                  i < 8 ? lane<float>(a, i) : lane<float>(b, i - 8))
 
+inline void stream_ps(float* p, __m512 a) { std::memcpy(p, &a, sizeof a); }
+
 inline int movepi32_mask(__m512i a) {
   int mask = 0;
   for (std::size_t i = 0; i < 16; ++i) mask |= (lane<std::int32_t>(a, i) < 0) << i;
@@ -181,3 +183,4 @@ inline int movepi32_mask(__m512i a) {
 #define _mm512_extractf32x8_ps ::avx512_emulation::extractf32x8_ps
 #define _mm512_insertf32x8 ::avx512_emulation::insertf32x8
 #define _mm512_movepi32_mask ::avx512_emulation::movepi32_mask
+#define _mm512_stream_ps ::avx512_emulation::stream_ps

@@ -1,8 +1,7 @@
 """Accuracy of the vector functions against true values, on every instruction set that this machine runs.
 
-The bounds are those of the instruction table. All 2^32 floats take minutes a function
-(custom_ops/tools/exhaustive.cc); here it is every 1009th bit pattern, the neighbourhoods of the places where a
-function changes its formula, and all special values.
+The bounds are those of the instruction table. All 2^32 floats take a minute a function (`make exhaustive`); here it is
+every 1009th bit pattern, the neighbourhoods of the places where a function changes its formula, and all special values.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ sanitize() {
 emulated() {
     local PATH="$PWD/$VENV/bin:$PATH"
     cmake -S custom_ops -B build/emulated -G Ninja -DONNXFUSE_TESTS=ON -DONNXFUSE_EMULATE_AVX512=ON &&
-        cmake --build build/emulated --target onnxfuse_test &&
+        cmake --build build/emulated --target onnxfuse_test accuracy_probe &&
         ONNXFUSE_TEST_LIBRARY=$PWD/build/emulated/libonnxfuse_test.so \
             "$python" -m pytest tests/custom_ops/test_machine.py tests/custom_ops/test_machine_programs.py \
-                tests/custom_ops/test_tails.py
+                tests/custom_ops/test_tails.py tests/custom_ops/test_accuracy.py tests/custom_ops/test_half_unary.py
 }
 
 # The program parser and the machine on damaged and random programs.

@@ -10,9 +10,8 @@
 //
 // The builds with FMA (AVX2, AVX-512, NEON) give the same bits for float32: same constants, FMA in the same places,
 // exact scaling by powers of two. Without FMA (SSE2) erf, sin and cos take the double route, for the float one would
-// not hold the bound. Errors named below are the largest seen, in ULP, with FMA (SSE2 after a slash), over all floats
-// of the range in which the function is not constant or linear (custom_ops/tools/exhaustive.cc). The coefficients come
-// from custom_ops/tools/fit.py.
+// not hold the bound. Errors named below are the largest of all floats, in ULP, with FMA (SSE2 after a slash); `make
+// exhaustive` finds them, and docs/accuracy.md has the table. The coefficients come from custom_ops/tools/fit.py.
 #pragma once
 
 #include "pack.h"
