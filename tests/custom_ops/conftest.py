@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,11 @@ def isa(request: pytest.FixtureRequest, machine: MachineLibrary) -> str:
     if not machine.has(name):
         pytest.skip(f"this processor has no {name}")
     return name
+
+
+@pytest.fixture
+def streamed(request: pytest.FixtureRequest, library: TestLibrary) -> Iterator[None]:
+    """Parametrized with True: outputs of every size go past the caches while the test runs."""
+    library.stream_from(int(request.param))
+    yield
+    library.stream_from(0)

@@ -186,7 +186,9 @@ def random_layout(
     return Layout(size, found, places)
 
 
+@pytest.mark.parametrize("streamed", [False, True], indirect=True)
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.usefixtures("streamed")
 def test_random_views_of_one_buffer(library: TestLibrary, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for k in range(10):

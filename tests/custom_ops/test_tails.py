@@ -15,8 +15,10 @@ from onnxfuse.program import Builder, Program
 from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import BYTES, DTYPES, INTS
 from tests.custom_ops.guarded import guarded, guarded_copy
+from tests.custom_ops.handmade import one, sub_model
 from tests.custom_ops.library import LibraryError, TestLibrary
 from tests.custom_ops.machine import MachineError, MachineLibrary
+from tests.custom_ops.test_session import run, session
 
 Array = np.ndarray
 
@@ -179,7 +181,8 @@ def test_every_length_everywhere(machine: MachineLibrary, isa: str, name: str) -
             np.testing.assert_allclose(got, true, rtol=1e-5 if got.dtype.itemsize > 2 else 2e-3, atol=1e-5)
         else:
             np.testing.assert_array_equal(got, true)
-    assert machine.everywhere(text, inputs, want, tiles - 1, isa=isa, over=case.over) == 65 * tiles
+    for stream in (False, True):
+        assert machine.everywhere(text, inputs, want, tiles - 1, isa=isa, over=case.over, stream=stream) == 65 * tiles
 
 
 def test_the_sweep_sees_what_is_wrong(machine: MachineLibrary) -> None:
@@ -214,9 +217,11 @@ PATHS: dict[str, list[tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.parametrize("streamed", [False, True], indirect=True)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "begin"])
 @pytest.mark.parametrize("name", PATHS)
+@pytest.mark.usefixtures("streamed")
 def test_operands_at_the_edge_of_a_page(library: TestLibrary, isa: str, name: str, at_end: bool, threads: int) -> None:
     for dtypes in (("f32", "f32"), ("u8", "f16"), ("f64", "bool")):
         builder = Builder()
@@ -234,6 +239,25 @@ def test_operands_at_the_edge_of_a_page(library: TestLibrary, isa: str, name: st
         library.run(program.text, inputs, out=out, isa=isa, threads=threads)
         for have, true in zip(out, want, strict=True):
             np.testing.assert_array_equal(have, true)
+
+
+@pytest.mark.parametrize("streamed", [False, True], indirect=True)
+@pytest.mark.parametrize("shape", [(17_000_003,), (17_000, 1001)], ids=str)
+@pytest.mark.usefixtures("streamed")
+def test_a_large_output(library: TestLibrary, shape: tuple[int, ...]) -> None:
+    """More than 64 MiB: contiguous, and rows with a column."""
+    text = "onnxfuse 1\nin x0 u8\nin x1 f32\nt0 = cast.u8.f32 x0\nt1 = mul.f32 t0 x1\nout t1\n"
+    x = np.arange(np.prod(shape), dtype=np.uint32).astype(np.uint8).reshape(shape)
+    factor = np.arange(shape[0], dtype=np.float32).reshape(-1, 1) if len(shape) > 1 else np.full(1, 3, np.float32)
+    out = np.full(shape, np.nan, np.float32)
+    library.run(text, [x, factor], out=[out], threads=2)
+    assert (out == x * factor).all()
+
+
+def test_a_large_output_in_a_session(ort_library: str) -> None:
+    x, b = np.arange(17_000_003, dtype=np.float32), np.full(1, 3, np.float32)
+    s = session(sub_model(one("float[N] x, float[M] b", "float[N]")), ort_library, threads=2)
+    assert (run(s, x=x, b=b)[0] == (x - b) * b).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
