@@ -179,7 +179,7 @@ def _fastest_unroll(chain: str, inputs: Sequence[np.ndarray], outputs: Sequence[
     loops = {unroll: Hand(chain, inputs, outputs, isa=isa, unroll=unroll) for unroll in UNROLLS}
     best = dict.fromkeys(UNROLLS, float("inf"))
     repeat = max(1, 65536 // max(inputs[0].size, 1))
-    for _, (unroll, loop) in itertools.product(range(15), loops.items()):
+    for _, (unroll, loop) in itertools.product(range(30), loops.items()):
         start = time.perf_counter_ns()
         loop.run(repeat)
         best[unroll] = min(best[unroll], time.perf_counter_ns() - start)

@@ -10,7 +10,7 @@ namespace {
 using bench::kStep;
 using bench::Streams;
 
-ONNXFUSE_INLINE void put(char* p, I32 v, bool streaming) {
+ONNXFUSE_INLINE void put(char* p, I32 v, [[maybe_unused]] bool streaming) {
 #if defined(__x86_64__)
   if (streaming) {
     ONNXFUSE_MM(stream_ps)(reinterpret_cast<float*>(p), (F32)v);
