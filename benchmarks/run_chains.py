@@ -43,8 +43,8 @@ __all__ = ["figures", "main", "measure", "views"]
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "run-output" / "bench.json"
 SECONDS = {256: 1.0, 65536: 1.5, 1048576: 2.5}  # for one row, warm-up not included
-LONGEST = 4.0  # larger sizes
-WARM_UP = 0.1
+LONGEST = 3.0  # larger sizes
+WARM_UP = 0.05
 SAMPLE = 1 << 16  # elements that are compared
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}  # of the largest value
 
@@ -293,7 +293,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[Options, Path]:
     parser.add_argument("--chains", metavar="A,B", default=",".join(names), help="only these chains")
     parser.add_argument("--sizes", metavar="N,M", type=_numbers, default=SIZES, help="numbers of elements")
     parser.add_argument("--threads", metavar="N,M", type=_numbers, default=(1, 2), help="numbers of threads")
-    parser.add_argument("--seconds", type=float, help="for each row, warm-up not included; without it 1 to 4, by size")
+    parser.add_argument("--seconds", type=float, help="for each row, warm-up not included; without it 1 to 3, by size")
     parser.add_argument("--opponents", metavar="A,B", default=",".join(opponents.NAMES), help="torch, numexpr; or none")
     parser.add_argument("--quick", action="store_true", help="two sizes, one thread, no opponents: does it work?")
     parser.add_argument("--no-extras", action="store_true", help="chains only: no memory, no session creation")
