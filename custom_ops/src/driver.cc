@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -165,6 +166,13 @@ void Call::choose_chunks() noexcept {
   step = std::min(space.size[lead], capacity / inner);
   const int64_t pieces = (space.size[lead] + step - 1) / step;
   step = (space.size[lead] + pieces - 1) / pieces;  // pieces of about the same size
+  // Whole tiles, or at least whole cache lines of outputs: what begins in the middle of a line costs twice.
+  for (const int64_t whole : {static_cast<int64_t>(machine().tile()), static_cast<int64_t>(kLine / 4)}) {
+    const int64_t multiple = whole / std::gcd(whole, inner);
+    if (multiple > std::min(capacity / inner, space.size[lead])) continue;
+    step = std::min((step + multiple - 1) / multiple * multiple, capacity / inner / multiple * multiple);
+    break;
+  }
 }
 
 void Call::split() noexcept {

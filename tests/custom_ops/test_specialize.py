@@ -79,3 +79,28 @@ def test_a_known_square_is_a_product(machine: MachineLibrary, isa: str) -> None:
         np.testing.assert_allclose(got, x * x, rtol=3e-7)
     known_square = machine.run(text, [x, two], x.size, isa=isa, scalars=True)[0]
     np.testing.assert_array_equal(known_square, x * x)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_tanh_of_softplus(machine: MachineLibrary, isa: str, dtype: str) -> None:
+    """Mish as exporters write it; the softplus is an output too in the second program."""
+    kind = np.float32 if dtype == "f32" else np.float64
+    x = np.concatenate([specials(dtype).astype(kind), np.linspace(-110, 110, 5001, dtype=kind)])
+    for keep in (False, True):
+        builder = Builder()
+        value = builder.input(dtype)
+        tail = builder.emit("log1p", builder.emit("exp", builder.emit("neg", builder.emit("abs", value))))
+        softplus = builder.emit("add", builder.emit("max", value, builder.const(dtype, 0.0)), tail)
+        builder.output(builder.emit("tanh", softplus))
+        if keep:
+            builder.output(softplus)
+        got = machine.run(builder.build().text, [x], x.size, isa=isa)
+        with np.errstate(all="ignore"):
+            wide = x.astype(np.longdouble)
+            true = np.where(wide > 0, wide, 0) + np.log1p(np.exp(-np.abs(wide)))
+            steps = np.abs(got[0] - np.tanh(true)) / np.spacing(np.tanh(true).astype(kind))
+        assert ((steps <= 6) | np.isnan(x)).all(), x[~((steps <= 6) | np.isnan(x))]
+        assert np.isnan(got[0][np.isnan(x)]).all()
+        if keep:
+            np.testing.assert_allclose(got[1], true.astype(kind), rtol=1e-6 if dtype == "f32" else 1e-14,
+                                       atol=2 * float(np.finfo(kind).smallest_subnormal))

@@ -132,8 +132,8 @@ ONNXFUSE_INLINE X log1p(X x) {
   const auto b = as<U32>(u);
   const auto shift = as<U32>(as<I32>(b - splat<U32>(0x3f400000u)) >> 23) << 23;
   const X m = as<F32>(b - shift), twice = as<F32>(splat<U32>(128u << 23) - shift);  // 2^(1-e), which is never too large
-  const X lost = (x - (u - one)) * splat<F32>(0.5f);
-  const X r = log_sum(x + one, X(to_f32(as<I32>(shift) >> 23)), X(fma(lost, twice, X(m - one))));
+  const X f = m - one, exact = fma(x - (u - one), twice, f + f) * splat<F32>(0.5f);
+  const X r = log_sum(u, X(to_f32(as<I32>(shift) >> 23)), exact);
   return copysign(r, x);
 }
 
