@@ -18,33 +18,29 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from onnxfuse.report.summary import versions
+from benchmarks import table
+from benchmarks.table import Figure, View
 from onnxfuse.timing import Ratio, bind, interleave, ratio
 from tests.long.corpus import cache_folder, catalog, corpus_folder, fingerprint
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "run-output" / "models.json"
-SECONDS = 2.0
-ROUNDS = 9  # at least, for models that are too slow for so many within the seconds
+SECONDS = 3.0
+ROUNDS = 7  # at least, for models that are too slow for so many within the seconds
 LIMIT = 1800  # seconds for one model
 SHARE = 30.0  # percent of elementwise time from which a model counts for the geometric mean
-FASTER, SLOWER = 1.1, 0.97
+MEAN = 1.4  # that they are to reach
+FASTER, SLOWER = 1.1, 0.97  # speed-ups from which a model counts as faster, and below which as slower
 
 
 @dataclass(frozen=True)
@@ -79,10 +75,6 @@ class Row:
             for threads, speed in data["speeds"].items()
         }
         return Row(**{**data, "speeds": speeds})
-
-    def lowest(self) -> float:
-        """The smallest speed-up of all numbers of threads; 1 if nothing was fused."""
-        return min((speed.speedup.median for speed in self.speeds.values()), default=1.0)
 
 
 # ------------------------------------------------------------------------------------------------ one model
@@ -154,91 +146,91 @@ def earlier(path: Path | None, key: str, threads: Sequence[int]) -> dict[str, Ro
     return {r.name: r for r in rows if r.key == key and not r.problem and (not r.groups or wanted <= set(r.speeds))}
 
 
-def summary(rows: Sequence[Row], threads: Sequence[int]) -> dict[str, Any]:
-    """By number of threads: lowest model, geometric mean where elementwise time counts, how many gain and lose."""
-    found = {}
-    for count in map(str, threads):
-        values = {row.name: row.speeds[count].speedup.median if row.groups else 1.0
-                  for row in rows if not row.groups or count in row.speeds}
+def speedups(rows: Iterable[Row], threads: str) -> dict[str, float]:
+    """By model; 1 where nothing was fused."""
+    return {row.name: row.speeds[threads].speedup.median if row.groups else 1.0
+            for row in rows if not row.problem and (not row.groups or threads in row.speeds)}
+
+
+def figures(rows: Sequence[Row], threads: Iterable[int]) -> list[Figure]:
+    """What is to be reached, for each number of threads."""
+    found = []
+    for count in threads:
+        values = speedups(rows, str(count))
         heavy = [values[row.name] for row in rows if row.share >= SHARE and row.name in values]
-        lowest = min(values, key=values.__getitem__, default=None)
-        found[count] = {
-            "models": len(values),
-            "lowest": None if lowest is None else {"model": lowest, "speedup": values[lowest]},
-            "geometric_mean": math.exp(sum(map(math.log, heavy)) / len(heavy)) if heavy else None,
-            "models_in_mean": len(heavy),
-            "faster": sum(value > FASTER for value in values.values()),
-            "slower": sorted(name for name, value in values.items() if value < SLOWER),
-        }
+        where = f"{count} thread{'s' if count > 1 else ''}"
+        found += [
+            Figure(f"slowest model, {where}", min(values.values(), default=None), SLOWER, unit=" times"),
+            Figure(f"geometric mean of {len(heavy)} models with {SHARE:.0f} % elementwise or more, {where}",
+                   table.geometric_mean(heavy), MEAN, unit=" times"),
+        ]
     return found
 
 
-def save(path: Path, rows: Sequence[Row], threads: Sequence[int], seconds: float) -> None:
-    """Everything as JSON, written beside and renamed."""
-    data = {
-        "schema": 1, "command": "bench-models", "versions": versions(), "machine": machine(),
-        "threads": list(threads), "seconds": seconds, "summary": summary(rows, threads),
-        "rows": [asdict(row) for row in rows],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    beside.write_text(json.dumps(data, indent=1), encoding="utf-8")
-    os.replace(beside, path)
-
-
-def machine() -> dict[str, Any]:
-    """What was measured on."""
-    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), "")
-    return {"processor": model, "cores": os.cpu_count()}
-
-
-def table(rows: Sequence[Row], threads: Sequence[int]) -> Table:
-    """One line a model, those with the largest elementwise share first."""
-    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    view.add_column("model", no_wrap=True)
-    for title in ("share\n%", "fused\nnodes", "ops in\nthem"):
-        view.add_column(title, justify="right", no_wrap=True)
+def notes(rows: Sequence[Row], threads: Iterable[int]) -> list[str]:
+    """How many models gain, which lose, which have no figure."""
+    found = []
     for count in threads:
-        view.add_column(f"ms, {count} thread{'s' if count > 1 else ''}", justify="right", no_wrap=True)
-        view.add_column("times faster\n(10-90 %)", justify="right", no_wrap=True)
-        view.add_column("noise\n(10-90 %)", justify="right", style="dim", no_wrap=True)
-    for row in sorted(rows, key=lambda row: (-row.share, row.name)):
-        cells = [row.name, f"{row.share:.1f}", str(row.groups), str(row.ops_fused)]
+        values = speedups(rows, str(count))
+        slower = [f"{name} {value:.2f}" for name, value in values.items() if value < SLOWER]
+        found.append(
+            f"{count} thread{'s' if count > 1 else ''}: {len(values)} models, "
+            f"{sum(value > FASTER for value in values.values())} above {FASTER}, "
+            f"{len(slower)} below {SLOWER}{': ' if slower else ''}{', '.join(slower)}."
+        )
+    same = sum(not row.groups and not row.problem for row in rows)
+    found.append(f"Models in which nothing is fused, which stay the same file and count as 1: {same}.")
+    return [*found, *(f"{row.name}: {row.problem}." for row in rows if row.problem)]
+
+
+def views(data: Mapping[str, Any]) -> list[View]:
+    """Tables of a result: the models, those with the largest elementwise share first, and the figures."""
+    rows = [Row.of(row) for row in data["rows"]]
+    threads = data["options"]["threads"]
+    columns = ["model", "elementwise %", "fused nodes", "ops in them"]
+    for count in threads:
+        columns += [f"ms, {count} thread{'s' if count > 1 else ''}", "times faster (10-90 %)", "noise (10-90 %)"]
+    cells = []
+    for row in sorted((row for row in rows if row.groups), key=lambda row: (-row.share, row.name)):
+        line = [row.name, f"{row.share:.1f}", str(row.groups), str(row.ops_fused)]
         for count in threads:
             speed = row.speeds.get(str(count))
-            if speed is None:
-                cells += [row.problem[:24] or "same file", "", ""]
-                continue
-            median = speed.speedup.median
-            style = "bold red" if median < SLOWER else "bold green" if median > FASTER else ""
-            text = speed.speedup.text()
-            cells += [f"{speed.before_ms:.3g}", f"[{style}]{text}[/]" if style else text, speed.noise.text()]
-        view.add_row(*cells)
-    return view
+            line += [table.number(speed.before_ms), speed.speedup.text(), speed.noise.text()] if speed else [""] * 3
+        cells.append(line)
+    return [View("Real models", columns, cells, notes(rows, threads)),
+            table.figures_view([Figure.of(figure) for figure in data["figures"]])]
 
 
-def show_summary(console: Console, rows: Sequence[Row], threads: Sequence[int]) -> None:
-    """What the targets are about, one line for each number of threads."""
-    for count, found in summary(rows, threads).items():
-        lowest = found["lowest"]
-        if lowest is None:
-            continue
-        mean = found["geometric_mean"]
-        console.print(
-            f"{count} thread{'s' if count != '1' else ''}: {found['models']} models; "
-            f"lowest {lowest['speedup']:.2f} ({lowest['model']}); "
-            + (f"geometric mean {mean:.2f} over the {found['models_in_mean']} with {SHARE:.0f} % elementwise or more; "
-               if mean is not None else "")
-            + f"{found['faster']} above {FASTER}; below {SLOWER}: {', '.join(found['slower']) or 'none'}"
-        )
-    for row in rows:
-        if row.problem:
-            console.print(f"{row.name}: {row.problem}", style="red", markup=False, highlight=False)
+# ------------------------------------------------------------------------------------------------ command
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Speed of every model of the corpus, fused against unfused.")
+def result(rows: Sequence[Row], threads: Sequence[int], seconds: float) -> dict[str, Any]:
+    """The record of a run."""
+    return table.record("models", {"threads": list(threads), "seconds": seconds}, {
+        "rows": [asdict(row) for row in rows],
+        "figures": [figure.to_dict() for figure in figures(rows, threads)],
+    })
+
+
+def run_all(names: Sequence[str], shares: Mapping[str, float], threads: Sequence[int], seconds: float, target: Path,
+            known: Mapping[str, Row], key: str) -> list[Row]:
+    """The rows of these models, a line each while it lasts; saved after each."""
+    rows: list[Row] = []
+    for place, name in enumerate(names, 1):
+        row = known.get(name)
+        if row is None:
+            row = dataclasses.replace(run_one(name, shares[name], threads, seconds), key=key)
+        rows.append(row)
+        table.write(target, result(rows, threads, seconds))
+        state = row.problem or ("nothing fused" if not row.groups else ", ".join(
+            f"{speed.speedup.text()} noise {speed.noise.text()}" for speed in row.speeds.values()))
+        print(f"[{place}/{len(names)}] {name}: {state}", file=sys.stderr, flush=True)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 if a model has no figure; one that is not reached is no failure. 2 without the corpus."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run_models", description=__doc__.split("\n")[0])
     parser.add_argument("--models", metavar="A,B", help="some models (default: all)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--seconds", type=float, default=SECONDS,
@@ -259,33 +251,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     shares = {name: float(entry["ew_share"]) for name, entry in catalog(folder).index().items()}
     names = options.models.split(",") if options.models else list(shares)
-    unknown = [name for name in names if name not in shares]
-    if unknown:
-        print(f"no such model in the corpus: {', '.join(unknown)}", file=sys.stderr)
-        return 2
-    rows = run_all(names, shares, threads, options)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table(rows, threads))
-    show_summary(console, rows, threads)
+    if set(names) - set(shares):
+        parser.error(f"no such model in the corpus: {', '.join(sorted(set(names) - set(shares)))}")
+    key = fingerprint()
+    rows = run_all(names, shares, threads, options.seconds, options.json or options.resume or OUTPUT,
+                   earlier(options.resume, key, threads), key)
+    data = result(rows, threads, options.seconds)
+    table.show(views(data), data)
     return 1 if any(row.problem for row in rows) else 0
-
-
-def run_all(names: Sequence[str], shares: Mapping[str, float], threads: Sequence[int],
-            options: argparse.Namespace) -> list[Row]:
-    """The rows of these models, a line each while it lasts; saved after each."""
-    key, target = fingerprint(), options.json or options.resume or OUTPUT
-    known = earlier(options.resume, key, threads)
-    rows: list[Row] = []
-    for place, name in enumerate(names, 1):
-        row = known.get(name)
-        if row is None:
-            row = dataclasses.replace(run_one(name, shares[name], threads, options.seconds), key=key)
-        rows.append(row)
-        save(target, rows, threads, options.seconds)
-        state = row.problem or ("nothing fused" if not row.groups else ", ".join(
-            f"{speed.speedup.text()} noise {speed.noise.text()}" for speed in row.speeds.values()))
-        print(f"[{place}/{len(names)}] {name}: {state}", file=sys.stderr, flush=True)
-    return rows
 
 
 if __name__ == "__main__":

@@ -20,10 +20,9 @@ from unittest import mock
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import table
+from benchmarks.table import View
 from onnxfuse.check import sessions
 from onnxfuse.fusion import worth
 from onnxfuse.fusion.plan import make_plan
@@ -118,15 +117,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="elements (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=0.4, help="time for a case (default: %(default)s)")
     options = parser.parse_args(arguments)
-    view = Table("op", "shapes", box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("its node, us", "ours, us", "times faster (10-90 %)"):
-        view.add_column(title, justify="right")
+    rows = []
     for case in cases([int(text) for text in options.sizes.split(",")]):
         if not options.ops or case.op in options.ops:
             theirs, ours, speedup = measure(case, options.seconds)
-            view.add_row(case.label, " ".join(str(list(shape)) for shape in case.shapes), f"{theirs / 1e3:.2f}",
-                         f"{ours / 1e3:.2f}", speedup.text())
-    Console(width=110).print(view)
+            shapes = " ".join(str(list(shape)) for shape in case.shapes)
+            rows.append([case.label, shapes, f"{theirs / 1e3:.2f}", f"{ours / 1e3:.2f}", speedup.text()])
+    columns = ("op", "shapes", "its node, us", "ours, us", "times faster (10-90 %)")
+    table.show([View("Single ops", columns, rows, left=2)], table.environment())
     return 0
 
 
