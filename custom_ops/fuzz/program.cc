@@ -1,5 +1,6 @@
 // Fuzz target: any bytes are a program. One that the parser accepts is run on tensors that broadcast, of sizes that the
-// text decides: once into memory of its own, once over its inputs and in another order. Both must give the same.
+// text decides: once into memory of its own, once over its inputs, in another order, and past the caches or not. Both
+// must give the same.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -151,7 +152,9 @@ void run(std::string_view text) {
   FuzzHost apart(exe, nullptr);
   exe.run(tensors(memory, shapes).data(), apart);
   FuzzHost over(exe, &memory);
+  set_stream_threshold(bits.below(2));
   exe.run(tensors(memory, shapes).data(), over);
+  set_stream_threshold(0);
   compare(exe, apart, over, text);
 }
 
