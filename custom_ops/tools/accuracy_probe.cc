@@ -296,17 +296,19 @@ struct Row {
 void measure(const Question& q, std::vector<Subject>& subjects, const char* a, const char* b, size_t n, size_t offset,
              Row* rows) {
   Answer answer(q, a, b, n);
-  double error[kChunk];
+  double first[kChunk], other[kChunk];
   for (size_t s = 0; s < subjects.size(); ++s) {
     const char* const got = subjects[s].run(a, b, n);
     if (s == 0) answer.complete(a, got);
-    answer.errors(got, error);
+    const bool same = s != 0 && std::memcmp(got, subjects[0].result(), n * subjects[s].bytes()) == 0;
+    double* const error = s == 0 || same ? first : other;
+    if (!same) answer.errors(got, error);
     const double worst = reference::largest(error, n);
     if (worst > rows[s].ulp) {
       rows[s].ulp = worst;
       rows[s].where = offset + static_cast<size_t>(std::find(error, error + n, worst) - error);
     }
-    if (s == 0 || std::memcmp(got, subjects[0].result(), n * subjects[s].bytes()) == 0) continue;
+    if (s == 0 || same) continue;
     for (size_t i = 0; i < n; ++i)
       if (differ(subjects[s], subjects[0], q.to, i) && rows[s].differences++ == 0) rows[s].difference = offset + i;
   }
