@@ -32,6 +32,8 @@ class Context:
     def __init__(self, model: Model, view: GraphView, half_math: str) -> None:
         self.model, self.view, self.half_math = model, view, half_math
         self._arrays: dict[str, np.ndarray | None] = {}
+        self._words: dict[str, str | None] = {}
+        self._terms: dict[str, Term] = {}
 
     def opset(self, domain: str) -> int:
         """Version of a domain that the model imports; 0 if it does not."""
@@ -40,11 +42,15 @@ class Context:
 
     def dtype(self, value: str) -> str | None:
         """Element type of a value; None if unknown or no tensor."""
-        return dtype_word(self.model.type_of(self.view, value))
+        if value not in self._words:
+            self._words[value] = dtype_word(self.model.type_of(self.view, value))
+        return self._words[value]
 
     def term(self, value: str) -> Term:
         """The shape term of a value."""
-        return self.model.term_of(self.view, value)
+        if value not in self._terms:
+            self._terms[value] = self.model.term_of(self.view, value)
+        return self._terms[value]
 
     def rank(self, value: str) -> int | None:
         """The rank of a value; None if it is known at run time only."""

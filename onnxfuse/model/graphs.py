@@ -78,8 +78,10 @@ class GraphView:
 
     def constant(self, name: str) -> TensorProto | None:
         """The tensor behind a value that cannot change, in whatever visible graph it stands."""
-        owner = self.owner(name)
-        return None if owner is None else owner.constants.get(name)
+        tensor = self.constants.get(name)  # mostly it stands right here
+        if tensor is not None or self.parent is None or self.defines(name):
+            return tensor
+        return self.parent.constant(name)
 
     def walk(self) -> Iterator[GraphView]:
         """This graph, then the bodies below, in the order of their holders."""

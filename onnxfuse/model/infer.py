@@ -217,10 +217,15 @@ class _Walk:
         return []
 
     def _type(self, view: GraphView, name: str) -> int | None:
-        owner = view.owner(name)
-        return None if owner is None else self.found[owner.path].types.get(name)
+        own = self.found[view.path].types.get(name)  # mostly it is a value of this very graph
+        if own is not None or view.parent is None or view.defines(name):
+            return own
+        return self._type(view.parent, name)
 
     def _term(self, view: GraphView, name: str) -> Term:
+        term = self.found[view.path].terms.get(name)
+        if term is not None:
+            return term
         owner = view.owner(name)
         term = None if owner is None else self.found[owner.path].terms.get(name)
         return term if term is not None else fresh(f"{view.path}:{name}")

@@ -59,11 +59,16 @@ class Model:
 
     def type_of(self, view: GraphView, name: str) -> int | None:
         """Number of the element type of a value as ``view`` sees it; None if unknown or no tensor."""
-        owner = view.owner(name)
-        return None if owner is None else self.values[owner.path].types.get(name)
+        own = self.values[view.path].types.get(name)  # mostly it is a value of this very graph
+        if own is not None or view.parent is None or view.defines(name):
+            return own
+        return self.type_of(view.parent, name)
 
     def term_of(self, view: GraphView, name: str) -> Term:
         """The shape term of a value as ``view`` sees it."""
+        term = self.values[view.path].terms.get(name)
+        if term is not None:
+            return term
         owner = view.owner(name)
         term = None if owner is None else self.values[owner.path].terms.get(name)
         return fresh(f"{view.path}:{name}") if term is None else term

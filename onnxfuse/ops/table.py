@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,10 @@ class Call:
         self.node = node
         self.ctx = ctx
         self.inputs = tuple(node.input)
-        self._attributes = {a.name: a for a in node.attribute}
+
+    @cached_property
+    def _attributes(self) -> dict[str, onnx.AttributeProto]:
+        return {a.name: a for a in self.node.attribute}
 
     @property
     def opset(self) -> int:
