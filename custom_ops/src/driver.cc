@@ -61,24 +61,44 @@ const uint8_t* at(const void* base, int64_t element, size_t bytes) noexcept {
   return static_cast<const uint8_t*>(base) + static_cast<size_t>(element) * bytes;
 }
 
-template <typename T>
-void splat_rows(void* to, const uint8_t* from, int64_t rows, int64_t stride, int64_t length) noexcept {
-  T* out = static_cast<T*>(to);
-  for (int64_t i = 0; i < rows; ++i, out += length) {
-    T value;
-    std::memcpy(&value, from + static_cast<size_t>(i * stride) * sizeof(T), sizeof(T));
-    std::fill_n(out, length, value);
+// Eight bytes of copies of the element of `size` bytes.
+uint64_t repeated(const uint8_t* element, size_t size) noexcept {
+  uint64_t word = 0;
+  switch (size) {
+    case 1:
+      return *element * UINT64_C(0x0101010101010101);
+    case 2:
+      std::memcpy(&word, element, 2);  // little-endian
+      return word * UINT64_C(0x0001000100010001);
+    case 4:
+      std::memcpy(&word, element, 4);
+      return word | word << 32;
+    default:
+      std::memcpy(&word, element, 8);
+      return word;
   }
 }
 
-// `rows` rows of `length` elements, each filled with one element of `from`, which lie `stride` elements apart.
-void expand_rows(size_t bytes, void* to, const uint8_t* from, int64_t rows, int64_t stride, int64_t length) noexcept {
-  switch (bytes) {
-    case 1: return splat_rows<uint8_t>(to, from, rows, stride, length);
-    case 2: return splat_rows<uint16_t>(to, from, rows, stride, length);
-    case 4: return splat_rows<uint32_t>(to, from, rows, stride, length);
-    default: return splat_rows<uint64_t>(to, from, rows, stride, length);
+// Fills `bytes` bytes, a multiple of `size`, with copies of the element.
+void fill(uint8_t* to, const uint8_t* element, size_t size, size_t bytes) noexcept {
+  typedef uint64_t Line __attribute__((vector_size(16)));
+  const uint64_t word = repeated(element, size);
+  const Line line = {word, word};
+  size_t i = 0;
+  for (; i + 4 * sizeof line <= bytes; i += 4 * sizeof line) {
+    std::memcpy(to + i, &line, sizeof line);
+    std::memcpy(to + i + sizeof line, &line, sizeof line);
+    std::memcpy(to + i + 2 * sizeof line, &line, sizeof line);
+    std::memcpy(to + i + 3 * sizeof line, &line, sizeof line);
   }
+  for (; i + sizeof word <= bytes; i += sizeof word) std::memcpy(to + i, &word, sizeof word);
+  if (i < bytes) std::memcpy(to + i, &word, bytes - i);
+}
+
+// `rows` rows of `length` elements, each filled with one element of `from`, which lie `stride` elements apart.
+void expand_rows(size_t size, uint8_t* to, const uint8_t* from, int64_t rows, int64_t stride, int64_t length) noexcept {
+  const size_t step = static_cast<size_t>(stride) * size, bytes = static_cast<size_t>(length) * size;
+  for (; rows > 0; --rows, from += step, to += bytes) fill(to, from, size, bytes);
 }
 
 // An input that is neither contiguous nor scalar.

@@ -49,28 +49,26 @@ bool all_equal(const Program& program, const Tensor* inputs, size_t count, size_
 
 uint64_t set_of(size_t count) noexcept { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
 
-void collapse(const Program& program, const Tensor* inputs, size_t count, const Dims& dims, Space& space) {
+// `moves`: for each dim, the set of inputs whose own dim there is not 1.
+void collapse(const Program& program, size_t count, const Dims& dims, const uint64_t* moves, Space& space) {
   space.rank = 0;
   space.contiguous = set_of(count);
   uint64_t any = 0;
   const size_t rank = dims.rank();
   for (size_t d = 0; d < rank; ++d) {
-    if (dims.data()[d] == 1) continue;
-    uint64_t moves = 0;
-    for (size_t k = 0; k < count; ++k)
-      if (dim_from_right(inputs[k], static_cast<size_t>(program.inputs[k].pad), rank - 1 - d) != 1)
-        moves |= uint64_t{1} << k;
-    any |= moves;
-    space.contiguous &= moves;
-    if (space.rank != 0 && space.moves[space.rank - 1] == moves) {
-      space.size[space.rank - 1] *= dims.data()[d];
+    const int64_t size = dims.data()[d];
+    if (size == 1) continue;
+    any |= moves[d];
+    space.contiguous &= moves[d];
+    if (space.rank != 0 && space.moves[space.rank - 1] == moves[d]) {
+      space.size[space.rank - 1] *= size;
       continue;
     }
     if (space.rank == ONNXFUSE_MAX_RANK)
       throw std::invalid_argument("the iteration shape " + shape_text(dims.data(), rank) + " has more than " +
                                   std::to_string(ONNXFUSE_MAX_RANK) + " dims that no input lets merge");
-    space.size[space.rank] = dims.data()[d];
-    space.moves[space.rank++] = moves;
+    space.size[space.rank] = size;
+    space.moves[space.rank++] = moves[d];
   }
   if (space.rank == 0) {  // one element
     space.rank = 1;
@@ -116,18 +114,27 @@ void broadcast(const Program& program, const Tensor* inputs, size_t count, Dims&
     space.scalar = set_of(program.inputs.size()) & ~moves;
     return;
   }
-  for (size_t r = 0; r < rank; ++r) {
-    int64_t dim = 1;
-    for (size_t k = 0; k < count; ++k) {
-      const int64_t own = dim_from_right(inputs[k], static_cast<size_t>(program.inputs[k].pad), r);
-      if (own == 1 || own == dim) continue;
-      if (dim != 1) fail_broadcast(program, inputs, k, r);
-      dim = own;
+  uint64_t small[Dims::kSmall];
+  std::unique_ptr<uint64_t[]> large;
+  uint64_t* moves = small;
+  if (rank > Dims::kSmall) {
+    large = std::make_unique<uint64_t[]>(rank);
+    moves = large.get();
+  }
+  std::fill_n(out, rank, 1);
+  std::fill_n(moves, rank, 0);
+  for (size_t k = 0; k < count; ++k) {
+    const size_t own = inputs[k].rank, first = rank - own - static_cast<size_t>(program.inputs[k].pad);
+    for (size_t d = 0; d < own; ++d) {
+      const int64_t dim = inputs[k].dims[d];
+      if (dim == 1) continue;
+      if (out[first + d] != 1 && out[first + d] != dim) fail_broadcast(program, inputs, k, rank - 1 - (first + d));
+      out[first + d] = dim;
+      moves[first + d] |= uint64_t{1} << k;
     }
-    out[rank - 1 - r] = dim;
   }
   space.total = product(out, rank);
-  if (space.total != 0) collapse(program, inputs, count, dims, space);
+  if (space.total != 0) collapse(program, count, dims, moves, space);
 }
 
 }  // namespace onnxfuse

@@ -31,8 +31,9 @@ class Dims {
   int64_t* data() noexcept { return heap_ ? heap_.get() : small_; }
   const int64_t* data() const noexcept { return heap_ ? heap_.get() : small_; }
 
- private:
   static constexpr size_t kSmall = 16;
+
+ private:
   int64_t small_[kSmall];
   std::unique_ptr<int64_t[]> heap_;
   size_t rank_ = 0;

@@ -9,16 +9,22 @@ namespace onnxfuse {
 inline namespace ONNXFUSE_ISA_NS {
 namespace {
 
-// The functions of float32 that models use most are written for packs of four vectors; the others run one vector after
-// the other, to keep the code small.
+// The functions of float32 that models use most are written out for all vectors of the tile; the others run one vector
+// after the other, to keep the code small. One vector is a chain of operations that wait for each other, longer than a
+// processor looks ahead, so several chains have to run side by side: gcc's scheduler interleaves the vectors
+// (CMakeLists.txt), which is up to 1.2 times faster than packs, in which every operation is written four times in a row.
 template <class Op, class V, bool wide>
 void function_straight(ONNXFUSE_PARAMETERS) {
+#ifdef __clang__
   const Pack<V> lower = Op::apply(Pack<V>(a0, a1, a2, a3));
   a0 = lower.v0, a1 = lower.v1, a2 = lower.v2, a3 = lower.v3;
   if constexpr (kCount<V, wide> == 8) {
     const Pack<V> upper = Op::apply(Pack<V>(a4, a5, a6, a7));
     a4 = upper.v0, a5 = upper.v1, a6 = upper.v2, a7 = upper.v3;
   }
+#else
+  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a));
+#endif
   ONNXFUSE_NEXT;
 }
 

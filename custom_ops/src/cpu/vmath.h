@@ -45,13 +45,27 @@ ONNXFUSE_INLINE X expm1_small(X r) {
   return fma(r * r, polynomial(r, kExp0, kExp1, kExp2, kExp3, kExp4), r);
 }
 
+// e^r 2^n for w = n + magic, |n| <= 250, with the bits of scale(e^r, w): one of its two steps costs nothing, for it is
+// done before e^r is rounded.
+template <class X>
+ONNXFUSE_INLINE X exp_scaled(X r, X w) {
+#if defined(ONNXFUSE_AVX512)
+  return scale(X(expm1_small(r) + splat<F32>(1.0f)), w);
+#else
+  const auto one = splat<U32>(127u << 23);
+  const auto half = (as<U32>(w) >> 1) << 23;  // n / 2 rounded down, where the exponent is
+  const X power = as<F32>(half + one);
+  return fma(expm1_small(r), power, power) * as<F32>((as<U32>(w) << 23) - half + one);
+#endif
+}
+
 // 0 up to -103.98, infinity from 88.73. 1.02 / 0.99.
 template <class X>
 ONNXFUSE_INLINE X exp(X x) {
   // The bounds are where the result is 0 and infinity; a NaN, second in both, stays.
   X w;
   const X r = reduce_exp(X(min_raw(X(splat<F32>(89.0f)), max_raw(X(splat<F32>(-104.0f)), x))), w);
-  return scale(X(expm1_small(r) + splat<F32>(1.0f)), w);
+  return exp_scaled(r, w);
 }
 
 // 2 (2^(n-1) (e^r - 1) + 2^(n-1) - 1/2): 2^n alone may overflow. Below -20 the result is -1. 1.1 / 1.1.
