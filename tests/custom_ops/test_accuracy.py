@@ -23,14 +23,13 @@ def accuracy(test_library: Path) -> Accuracy:
 
 @pytest.mark.parametrize("question", exhaustive.questions(), ids=lambda q: q.label)
 def test_bounds(question: exhaustive.Question, accuracy: Accuracy) -> None:
-    """Every 65,521st float, all numbers of a half type, or special operands and some random ones."""
+    """Every 65,521st float and special ones, all numbers of a half type, or special operands and some random ones."""
     arguments = "--step 65521 --samples 1 --block 20000 --threads 1"
     options = exhaustive.parser().parse_args(arguments.split())
     answer = exhaustive.ask(question, accuracy, options)
     assert answer.problems == []
     assert answer.count > 20000
     assert list(answer.errors) == accuracy.isas
-    assert answer.reference < 0.01
 
 
 def test_measure_is_right(accuracy: Accuracy, machine: MachineLibrary) -> None:
