@@ -149,6 +149,7 @@ def _plan_graph(model: Model, view: GraphView, options: PlanOptions,
                 reserved: ReservedNodes) -> tuple[list[Group], dict[int, Reason]]:
     context = Context(model, view, options.half_math)
     candidates, reasons = find_candidates(context, reserved.graphs.get(view.path, {}))
+    worth.exclude(context, candidates, reasons)
     grower = Grower(context, candidates)
     grower.grow()
     for pattern in reserved.patterns:

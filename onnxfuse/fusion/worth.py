@@ -3,6 +3,7 @@ it is known not to.
 
 All rules stand here, with their thresholds, and each follows from a measurement on the CPU (docs/planner.md):
 
+- `exclude`: ops that no group takes (`CHANNEL`);
 - `repeated`: a group is not joined with a larger shape where it would be computed again and again (`REPEATED`);
 - `judge`: a group of one op is left alone (`SINGLE`), unless the runtime is known to be slow at it.
 """
@@ -16,7 +17,7 @@ from onnxfuse.fusion.context import Context
 from onnxfuse.model import Term
 from onnxfuse.ops.reason import Reason
 
-__all__ = ["judge", "repeated"]
+__all__ = ["exclude", "judge", "repeated"]
 
 NODE_NS = 700.0
 """Nanoseconds that one more node costs: a small one of the runtime takes 500 to 600 in a session, one of ours as much
@@ -40,8 +41,22 @@ ALONE = frozenset((
 times from 4,096 elements, Pow 1.6 (10 with some exponents), Log, Elu, Selu, Celu and Sign 2, Sin and Cos 2.5, PRelu 6,
 Softplus 5, the others 5 to 15. The runtime computes them element by element, or in several passes."""
 
+NEVER = frozenset({"BatchNormalization"})
+"""Ops that no group takes: root and quotient would be taken for every element, which the runtime does once a channel.
+Groups of it and an Add, Relu or SiLU ran at 0.3 to 0.95 times the speed of the runtime's nodes."""
+
 SINGLE = Reason("single", "no neighbour that it could be one node with")
 REPEATED = Reason("smaller-shape", "its neighbours work on a larger shape and would compute it anew for every element")
+
+CHANNEL = Reason("channel-parameters", "its parameters would be combined for every element, not once a channel")
+
+
+def exclude(context: Context, candidates: dict[int, Candidate], reasons: dict[int, Reason]) -> None:
+    """Takes the ops that no group takes from the candidates to the reasons."""
+    nodes = context.view.graph.node
+    for index in [index for index in candidates if nodes[index].op_type in NEVER]:
+        del candidates[index]
+        reasons[index] = CHANNEL
 
 
 def repeated(cost: float, own: Term, whole: Term) -> bool:
