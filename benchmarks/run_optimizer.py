@@ -41,6 +41,8 @@ SECONDS, EXPONENT = 10.0, 1.25  # figures to reach: at 20,000 nodes, and over th
 OTHERS = ("onnxslim", "onnxsim")
 TOOLS = ("onnxfuse", "validated", *OTHERS)
 STAGES = ("read", "runtime", "trace", "plan", "rewrite", "write")
+_ABOUT_STAGES = ("`runtime`: the process of the runtime, beside which the plan is prepared; `trace`: comparing what it "
+                 "made with the original")
 _STEPS = {"reading": "read", "asking": "runtime", "planning": "plan", "rewriting": "rewrite", "writing": "write"}
 
 
@@ -64,7 +66,7 @@ def _onnxfuse(source: Path, target: Path, validate: bool = False) -> Any:
 
     def call() -> dict[str, Any]:
         marks: list[tuple[str, float]] = []
-        with _child_timed() as child:
+        with _compare_timed() as compare:
             result = onnxfuse.optimize(source, target, validate=validate,
                                        progress=lambda text: marks.append((text, time.perf_counter())))
         marks.append(("end", time.perf_counter()))
@@ -72,7 +74,7 @@ def _onnxfuse(source: Path, target: Path, validate: bool = False) -> Any:
             return {}
         stages = {_STEPS[text.split()[0]]: after - at
                   for (text, at), (_, after) in itertools.pairwise(marks)}
-        stages["trace"], stages["runtime"] = stages["runtime"] - child[0], child[0]
+        stages["trace"], stages["runtime"] = compare[0], stages["runtime"] - compare[0]
         report = result.report
         return {"stages": stages, "groups": len(report.groups), "ops_fused": report.ops_fused, "note": report.note}
 
@@ -80,12 +82,12 @@ def _onnxfuse(source: Path, target: Path, validate: bool = False) -> Any:
 
 
 @contextlib.contextmanager
-def _child_timed() -> Iterator[list[float]]:
-    """A list that gets the seconds that the runtime's child process took."""
+def _compare_timed() -> Iterator[list[float]]:
+    """A list that gets the seconds that the comparison with the runtime's result took."""
     import onnxfuse.fusion.reserved
 
     reserved: Any = onnxfuse.fusion.reserved
-    plain, seconds = reserved.optimized_graphs, [0.0]
+    plain, seconds = reserved.compare, [0.0]
 
     def timed(*arguments: Any, **options: Any) -> Any:
         start = time.perf_counter()
@@ -94,11 +96,11 @@ def _child_timed() -> Iterator[list[float]]:
         finally:
             seconds[0] += time.perf_counter() - start
 
-    reserved.optimized_graphs = timed
+    reserved.compare = timed
     try:
         yield seconds
     finally:
-        reserved.optimized_graphs = plain
+        reserved.compare = plain
 
 
 def _validated(source: Path, target: Path) -> Any:
@@ -239,8 +241,7 @@ def views(data: Mapping[str, Any]) -> list[View]:
                  for row in own if row["onnxfuse"]["note"]]
         found.append(View("onnxfuse.optimize without validation, seconds by stage",
                           ("graph", "nodes", "groups", *STAGES, "total", "processor", "MiB", "MiB, runtime's process"),
-                          lines, ("`runtime` is the time of the runtime's own process; `trace` is comparing its result",
-                                  *notes)))
+                          lines, (_ABOUT_STAGES, *notes)))
     tools = [tool for tool in TOOLS if any(tool in row for row in rows)]
     found.append(View("Whole runs, seconds (MiB at the peak)", ("graph", "nodes", *tools),
                       [[row["graph"], f"{row['nodes']:,}", *(_cell(row.get(tool)) for tool in tools)] for row in rows]))

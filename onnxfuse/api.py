@@ -19,7 +19,7 @@ from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
 from onnxfuse.errors import CheckFailed, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.plan import PlanOptions, make_plan
-from onnxfuse.fusion.reserved import reserved_nodes
+from onnxfuse.fusion.reserved import Reserved, asked
 from onnxfuse.library import library_path, register
 from onnxfuse.model.load import Model, from_proto, load
 from onnxfuse.model.save import save
@@ -214,19 +214,23 @@ def _fuse(
     source: Model, command: str, options: dict[str, Any], verify: bool, progress: Progress
 ) -> tuple[onnx.ModelProto, Report]:
     progress("asking the runtime what it does better")
-    reserved = reserved_nodes(source)
-    progress("planning")
-    plan = make_plan(
-        source,
-        PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"], verify=verify),
-        reserved,
-    )
+    notes = []
+    with asked(source) as answer:
+
+        def reserved() -> Reserved:
+            found = answer()
+            notes.append(found.note)
+            progress("planning")
+            return found
+
+        choice = PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"], verify=verify)
+        plan = make_plan(source, choice, reserved)
     progress("rewriting")
     fused = apply(source, plan, options["targets"])
     record = Report(
         command=command, input=None if source.path is None else str(source.path), output=None, options=options,
         nodes_before=count_nodes(source.proto), nodes_after=count_nodes(fused), new_groups=len(plan.groups),
-        groups=collect_groups(fused), left=collect_left(plan.left), note=reserved.note,
+        groups=collect_groups(fused), left=collect_left(plan.left), note=notes[0],
     )
     return fused, record
 

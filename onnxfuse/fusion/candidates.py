@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnx import NodeProto
@@ -42,8 +41,8 @@ class Candidate:
     cost: float
 
 
-def find_candidates(context: Context, reserved: Mapping[str, Reason]) -> tuple[dict[int, Candidate], dict[int, Reason]]:
-    """Candidates and reasons by place of the node in the graph. ``reserved`` goes by first output."""
+def find_candidates(context: Context) -> tuple[dict[int, Candidate], dict[int, Reason]]:
+    """Candidates and reasons by place of the node in the graph."""
     view = context.view
     constant = _constant_values(view)
     sizes: dict[object, tuple[int, float]] = {}
@@ -53,7 +52,7 @@ def find_candidates(context: Context, reserved: Mapping[str, Reason]) -> tuple[d
         node = view.graph.node[index]
         if not ops.elementwise_like(node.domain, node.op_type):
             continue
-        answer = _judge(node, index, context, constant, reserved, sizes)
+        answer = _judge(node, context, constant, sizes)
         if isinstance(answer, Candidate):
             found[index] = answer
         else:
@@ -61,12 +60,10 @@ def find_candidates(context: Context, reserved: Mapping[str, Reason]) -> tuple[d
     return found, left
 
 
-def _judge(node: NodeProto, index: int, context: Context, constant: set[str], reserved: Mapping[str, Reason],
+def _judge(node: NodeProto, context: Context, constant: set[str],
            sizes: dict[object, tuple[int, float]]) -> Candidate | Reason:
     view = context.view
     outputs = [o for o in node.output if o]
-    if outputs and node.output[0] in reserved:
-        return reserved[node.output[0]]
     if all(name in constant or _is_constant(view, name) for name in node.input if name):
         return CONSTANT
     if not any(view.readers.get(o) or o in view.kept for o in outputs):

@@ -20,6 +20,7 @@ that takes time that grows with the square of their number, and is left out then
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -27,7 +28,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +97,14 @@ class RuntimeRefused(Exception):
 # ------------------------------------------------------------------------------------------------ parent
 
 
-def optimized_graphs(
+def optimized_graphs(model: Path | Any, **options: Any) -> Optimized:
+    """What `optimizing` gives, waited for."""
+    with optimizing(model, **options) as answer:
+        return answer()
+
+
+@contextlib.contextmanager
+def optimizing(
     model: Path | Any,
     *,
     folder: Path | None = None,
@@ -105,16 +114,17 @@ def optimized_graphs(
     levels: tuple[str, ...] = LEVELS,
     library: Path | None = None,
     config: Mapping[str, str] | None = None,
-) -> Optimized:
-    """Optimize ``model`` in a child process at both levels and describe the graphs.
+) -> Iterator[Callable[[], Optimized]]:
+    """Optimize ``model`` in a child process at both levels and describe the graphs. The child works while the block
+    runs; a call of what the block gets waits for it. It ends with the block.
 
     ``model`` is the path of a model file, or a ModelProto (written to the temporary folder; ``folder`` is then where
     its external data lies). ``float32_copy`` makes the child work on a float32 copy, ``merge_scalars`` on one in which
-    equal constants of one element are one. ``timeout`` in seconds counts for both levels together. Only one level is
-    run if ``levels`` names one, or where the others would add nothing; it then stands in both fields. ``library`` is a
-    library of custom ops to register, ``config`` entries for the session.
+    equal constants of one element are one. ``timeout`` in seconds counts from the start, for both levels together. Only
+    one level is run if ``levels`` names one, or where the others would add nothing; it then stands in both fields.
+    ``library`` is a library of custom ops to register, ``config`` entries for the session.
 
-    Raises RuntimeRefused with one line of text.
+    The block may not begin, or the call end, by RuntimeRefused with one line of text.
     """
     with tempfile.TemporaryDirectory(prefix="onnxfuse-", ignore_cleanup_errors=True) as temporary:
         work = Path(temporary)
@@ -139,21 +149,19 @@ def optimized_graphs(
             "result": str(work / "result.json"),
         }
         (work / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        _run_child(work, timeout)
-        answer = json.loads((work / "result.json").read_text(encoding="utf-8"))
-    if "error" in answer:
-        # without the random name of the temporary folder: the text stands in reports
-        raise RuntimeRefused(answer["error"].replace(f"{work}{os.sep}", ""))
-    graphs = {level: _graph_from_json(graph) for level, graph in answer["graphs"].items()}
-    first = graphs[levels[0]]
-    return Optimized(first, graphs.get(levels[-1], first), answer["version"])
+        child, end = _start_child(work), time.monotonic() + timeout
+        try:
+            yield lambda: _answer(child, work, levels, timeout, end)
+        finally:
+            if child.poll() is None:
+                _end_group(child)
 
 
-def _run_child(work: Path, timeout: float) -> None:
-    """Run this file on ``work/request.json``; RuntimeRefused where it leaves no result."""
+def _start_child(work: Path) -> subprocess.Popen[bytes]:
+    """Run this file on ``work/request.json``."""
     with open(work / "stderr", "wb") as stderr:
         try:
-            child = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, str(Path(__file__).absolute()), str(work / "request.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
@@ -163,22 +171,36 @@ def _run_child(work: Path, timeout: float) -> None:
             )
         except OSError as error:
             raise RuntimeRefused(f"no process can be started for ONNX Runtime: {error}") from None
-        try:
-            code = child.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise RuntimeRefused(f"ONNX Runtime took longer than {timeout:g} s to optimize the model") from None
-        finally:
-            if child.poll() is None:
-                _end_group(child)
-    if code == 0 and (work / "result.json").exists():
-        return
+
+
+def _answer(
+    child: subprocess.Popen[bytes], work: Path, levels: tuple[str, ...], timeout: float, end: float
+) -> Optimized:
+    """Wait for the child until ``end`` and read its result; RuntimeRefused where it leaves none."""
+    try:
+        code = child.wait(max(end - time.monotonic(), 0.0))
+    except subprocess.TimeoutExpired:
+        raise RuntimeRefused(f"ONNX Runtime took longer than {timeout:g} s to optimize the model") from None
+    if code or not (work / "result.json").exists():
+        raise RuntimeRefused(_failure(code, work))
+    answer = json.loads((work / "result.json").read_text(encoding="utf-8"))
+    if "error" in answer:
+        # without the random name of the temporary folder: the text stands in reports
+        raise RuntimeRefused(answer["error"].replace(f"{work}{os.sep}", ""))
+    graphs = {level: _graph_from_json(graph) for level, graph in answer["graphs"].items()}
+    first = graphs[levels[0]]
+    return Optimized(first, graphs.get(levels[-1], first), answer["version"])
+
+
+def _failure(code: int, work: Path) -> str:
+    """How the child ended, with its last words."""
     lines = (work / "stderr").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         how = f"ended by {name}"
     else:
         how = f"exit code {code}"
-    raise RuntimeRefused(f"ONNX Runtime's child process failed ({how})" + (f": {lines[-1]}" if lines else ""))
+    return f"ONNX Runtime's child process failed ({how})" + (f": {lines[-1]}" if lines else "")
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,7 @@ they read from outside as inputs. Functions that the model brings are left as th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -120,16 +120,19 @@ class _Nothing:
 
 
 def make_plan(model: Model, options: PlanOptions | None = None,
-              reserved: ReservedNodes | Mapping[str, Reason] | None = None) -> Plan:
+              reserved: ReservedNodes | Mapping[str, Reason] | Callable[[], ReservedNodes] | None = None) -> Plan:
     """The plan for a model. ``reserved`` are nodes that are left to the runtime: a mapping goes by first output in the
-    main graph."""
+    main graph, a function is called when the answer is needed and everything else that can be prepared is."""
     options = options or PlanOptions()
+    drafts = [_Draft(model, view, options) for view in model.graphs.values()]
     known: ReservedNodes = (_Nothing() if reserved is None
-                            else _Nothing({"": reserved}) if isinstance(reserved, Mapping) else reserved)
+                            else _Nothing({"": reserved}) if isinstance(reserved, Mapping)
+                            else reserved() if callable(reserved) else reserved)
     groups: list[Group] = []
     left: list[Left] = []
-    for view in model.graphs.values():
-        found, reasons = _plan_graph(model, view, options, known)
+    for draft in drafts:
+        view = draft.view
+        found, reasons = draft.finish(known)
         if options.max_fusions is not None and len(groups) + len(found) > options.max_fusions:
             for group in found[max(options.max_fusions - len(groups), 0):]:
                 reasons.update(dict.fromkeys(group.nodes, FUEL))
@@ -145,27 +148,45 @@ def make_plan(model: Model, options: PlanOptions | None = None,
     return plan
 
 
-def _plan_graph(model: Model, view: GraphView, options: PlanOptions,
-                reserved: ReservedNodes) -> tuple[list[Group], dict[int, Reason]]:
-    context = Context(model, view, options.half_math)
-    candidates, reasons = find_candidates(context, reserved.graphs.get(view.path, {}))
-    worth.exclude(context, candidates, reasons)
-    grower = Grower(context, candidates)
-    grower.grow()
-    for pattern in reserved.patterns:
-        if pattern.path == view.path:
-            _yield_to(pattern, view, candidates, grower, reasons)
-    grower.siblings()
-    groups: list[Group] = []
-    for members in grower.groups():
-        reason = worth.judge(context, members, candidates)
-        if reason is None:
-            groups.append(_group(context, members, candidates))
-        else:
-            reasons.update({index: worth.REPEATED if index in grower.smaller else reason for index in members})
-    fused = {index for group in groups for index in group.nodes}
-    reasons.update({index: worth.SINGLE for index in candidates if index not in fused and index not in reasons})
-    return groups, reasons
+class _Draft:
+    """The plan of one graph: what can be known without the runtime, then, with what it reserves, the rest."""
+
+    def __init__(self, model: Model, view: GraphView, options: PlanOptions) -> None:
+        self.view = view
+        self.context = Context(model, view, options.half_math)
+        self.candidates, self.reasons = find_candidates(self.context)
+        worth.exclude(self.context, self.candidates, self.reasons)
+        self.grower = Grower(self.context, self.candidates)
+
+    def finish(self, reserved: ReservedNodes) -> tuple[list[Group], dict[int, Reason]]:
+        """Groups, and the reason of every elementwise node that is in none."""
+        view, context, candidates, reasons, grower = (
+            self.view, self.context, self.candidates, self.reasons, self.grower)
+        self._set_aside(reserved.graphs.get(view.path, {}))
+        grower.grow()
+        for pattern in reserved.patterns:
+            if pattern.path == view.path:
+                _yield_to(pattern, view, candidates, grower, reasons)
+        grower.siblings()
+        groups: list[Group] = []
+        for members in grower.groups():
+            reason = worth.judge(context, members, candidates)
+            if reason is None:
+                groups.append(_group(context, members, candidates))
+            else:
+                reasons.update({index: worth.REPEATED if index in grower.smaller else reason for index in members})
+        fused = {index for group in groups for index in group.nodes}
+        reasons.update({index: worth.SINGLE for index in candidates if index not in fused and index not in reasons})
+        return groups, reasons
+
+    def _set_aside(self, reserved: Mapping[str, Reason]) -> None:
+        """Takes out the nodes with these first outputs."""
+        for index in self.view.order if reserved else ():
+            first = next(iter(self.view.graph.node[index].output), "")
+            if first in reserved and (index in self.candidates or index in self.reasons):
+                if self.candidates.pop(index, None) is not None:
+                    self.grower.release(index)
+                self.reasons[index] = reserved[first]
 
 
 def _yield_to(pattern: Pattern, view: GraphView, candidates: Mapping[int, Candidate], grower: Grower,

@@ -16,12 +16,13 @@ What vanishes because it is constant, does nothing or repeats another node is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxfuse.fusion.ort_child import MANY_SCALARS, OptGraph, OptNode, RuntimeRefused, optimized_graphs, scalars
+from onnxfuse.fusion.ort_child import MANY_SCALARS, OptGraph, OptNode, RuntimeRefused, optimizing, scalars
 from onnxfuse.fusion.trace import Block, Trace, domain_of
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import external_tensors
@@ -29,7 +30,7 @@ from onnxfuse.model.graphs import bodies
 from onnxfuse.ops import elementwise_like
 from onnxfuse.ops.reason import Reason
 
-__all__ = ["Pattern", "Reserved", "reserved_nodes"]
+__all__ = ["Pattern", "Reserved", "asked", "reserved_nodes"]
 
 Elementwise = Callable[[str, str], bool]
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -89,20 +90,49 @@ class Reserved:
 
 
 def reserved_nodes(model: Model, *, timeout: float = 900.0, elementwise: Elementwise = elementwise_like) -> Reserved:
-    """Ask the runtime which nodes of ``model`` it fuses itself.
+    """What `asked` gives, waited for."""
+    with asked(model, timeout=timeout, elementwise=elementwise) as answer:
+        return answer()
+
+
+@contextlib.contextmanager
+def asked(
+    model: Model, *, timeout: float = 900.0, elementwise: Elementwise = elementwise_like
+) -> Iterator[Callable[[], Reserved]]:
+    """Ask the runtime which nodes of ``model`` it fuses itself. It works while the block runs; a call of what the block
+    gets waits for the answer.
 
     ``timeout`` in seconds. Never raises for what the runtime does: where it cannot say (not installed, cannot load the
     model, crashed, took too long), nothing is reserved and ``note`` tells why.
     """
-    folder = model.folder if any(True for _ in external_tensors(model.proto)) else None
-    try:
-        answer = optimized_graphs(
-            model.path or model.proto, folder=folder, float32_copy=has_half(model.proto),
-            merge_scalars=sum(1 for _ in scalars(model.proto.graph)) >= MANY_SCALARS, timeout=timeout,
-        )
-    except RuntimeRefused as refusal:
-        return Reserved(note=f"ONNX Runtime cannot optimize this model, so no node is reserved for it: {refusal}")
-    return compare(model.main, answer.extended, answer.full, answer.version, elementwise)
+    with contextlib.ExitStack() as stack:
+        try:
+            wait = stack.enter_context(
+                optimizing(
+                    model.path or model.proto,
+                    folder=model.folder if any(True for _ in external_tensors(model.proto)) else None,
+                    float32_copy=has_half(model.proto),
+                    merge_scalars=sum(1 for _ in scalars(model.proto.graph)) >= MANY_SCALARS,
+                    timeout=timeout,
+                )
+            )
+        except RuntimeRefused as error:
+            refusal = _refused(error)
+            yield lambda: refusal
+            return
+
+        def answer() -> Reserved:
+            try:
+                graphs = wait()
+            except RuntimeRefused as error:
+                return _refused(error)
+            return compare(model.main, graphs.extended, graphs.full, graphs.version, elementwise)
+
+        yield answer
+
+
+def _refused(error: RuntimeRefused) -> Reserved:
+    return Reserved(note=f"ONNX Runtime cannot optimize this model, so no node is reserved for it: {error}")
 
 
 def compare(
