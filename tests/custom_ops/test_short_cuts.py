@@ -90,6 +90,31 @@ def test_bool_tensors_as_operands(machine: MachineLibrary, isa: str, op: str, wi
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("operands", ["xx", "xk", "kx"])
+@pytest.mark.parametrize("masked", [None, "left", "right"])
+@pytest.mark.parametrize("op", ["lt", "le", "eq"])
+def test_compare_and_choose(machine: MachineLibrary, isa: str, op: str, masked: str | None, operands: str) -> None:
+    """Where(condition, y, z) with the comparison, and a bool tensor beside it, read by nothing else; choices that are
+    computed, that are what is compared, and constants."""
+    values = specials("f32").astype(np.float32)
+    x, other = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(values, values))
+    rng = np.random.default_rng(11)
+    flags = rng.integers(0, 2, x.size).astype(bool)
+    for y, z in itertools.product(("x", "w", "double", "k"), repeat=2):
+        builder = Builder()
+        a, w = builder.input("f32"), builder.input("f32")
+        bound = builder.const("f32", 1.5) if "k" in operands else w
+        condition = builder.emit(op, *((bound, a) if operands == "kx" else (a, bound)))
+        if masked is not None:
+            mask = builder.input("bool")
+            condition = builder.emit("and", *((condition, mask) if masked == "right" else (mask, condition)))
+        made = {"x": a, "w": w, "double": builder.emit("add", a, w), "k": builder.const("f32", -4.0)}
+        builder.output(builder.emit("select", condition, made[y], made[z]))
+        program = builder.build()
+        inputs = [x, other, flags][: len(program.inputs)]
+        same_bits(machine.run(program.text, inputs, x.size, isa=isa)[0], program.evaluate(inputs, [])[0])
+
+
 @pytest.fixture
 def streaming(library: TestLibrary) -> Iterator[TestLibrary]:
     """The library with a threshold of one byte for stores past the caches."""

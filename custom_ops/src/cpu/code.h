@@ -102,10 +102,17 @@ constexpr size_t kBounds = 4;
 
 // Two binary stages of float32 in one: dispatch is a third of what a cheap stage costs. The first takes acc or memory,
 // the second what the first gives; the other operand is memory or a constant.
-enum Half : uint8_t { kAddMem, kSubMem, kMulMem, kAddOne, kMulOne, kMaxOne, kMinOne, kHalves };
-enum First : uint8_t {  // after the halves
-  kMemAddOne = kHalves, kMemMulOne, kMemMaxOne, kMemMinOne, kMemAddMem, kMemSubMem, kMemMulMem, kFirsts
+enum Half : uint8_t {
+  kAddMem, kSubMem, kMulMem, kAddOne, kMulOne, kMaxOne, kMinOne,  // first or second
+  kSpill, kStoreLoop, kSeconds                                    // second: what the first gives goes to memory, too
 };
+enum First : uint8_t {  // what a stage can begin with besides the halves
+  kMemAddOne = kMinOne + 1, kMemMulOne, kMemMaxOne, kMemMinOne, kMemAddMem, kMemSubMem, kMemMulMem, kFirsts
+};
+
+// Where(compare, y, z) of float32 in one stage. The place after a and b, and that of the bool tensor, are in the two
+// halves of the constant.
+enum Compare : uint8_t { kLtOne, kLeOne, kGtOne, kGeOne, kEqOne, kLtMem, kLeMem, kEqMem, kCompares };
 
 struct StageTable {
   size_t tile = 0;    // elements
@@ -115,7 +122,11 @@ struct StageTable {
 
   InstructionStages instruction[kOpcodes][kLanes];
   InstructionStages bound[kBounds][kLanes];
-  StageFunction pair[kFirsts][kHalves] = {};  // narrow only; operands in memory are a, then b, constants alike
+  // Narrow only. Operands in memory are a, then b, then the low half of the constant; constants are its halves in turn.
+  StageFunction pair[kFirsts][kSeconds] = {};
+  // Narrow only. [and a bool tensor][y is in acc, not z]: a is compared with b, or with the low half of the constant if
+  // that is one; the other choice is b.
+  StageFunction choose[kCompares][2][2] = {};
   StageFunction mask8[2] = {};                // acc = acc and, or the bool in memory at a
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type
   StageFunction store[kDTypes] = {};        // output a = acc, to a storage type

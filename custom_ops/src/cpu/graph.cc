@@ -81,6 +81,7 @@ bool cast_is_free(DType from, DType to) noexcept {
 
 Graph::Graph(const Program& p, const DType* input_storage, const uint64_t* scalars) : program(p) {
   classify(input_storage, scalars);
+  fold_conditions();
   std::vector<bool> done(values.size());
   // What the loop needs; on the way the values to compute once are marked.
   for (size_t k = 0; k < program.outputs.size(); ++k) {
@@ -133,6 +134,41 @@ void Graph::classify(const DType* input_storage, const uint64_t* scalars) {
     if (!v.once) v.need = std::max({1u, needs[0], needs[1] + 1 * (needs[1] > 0), needs[2] + 2 * (needs[2] > 0)});
     if (s.op == Opcode::k_cast && cast_is_free(s.t0, s.t1)) v.same_as = values[s.operands[0]].same_as;
     values.push_back(v);
+  }
+}
+
+// Selects of float32 whose condition nothing else reads: a comparison of float32, perhaps with a bool tensor beside it.
+void Graph::fold_conditions() {
+  for (const Value& v : values)
+    if (lane_bytes(lanes_of(v.type)) == 8) return;  // there are no such stages for wide tiles
+  std::vector<uint32_t> uses(values.size());
+  for (const Stmt& s : program.statements)
+    for (size_t k = 0; k < info(s.op).arity; ++k) ++uses[s.operands[k]];
+  for (uint32_t v : program.outputs) uses[v] += 2;
+  const auto is_compare = [&](uint32_t v) {
+    if (values[v].kind != Value::kStatement || values[v].once || uses[v] != 1) return false;
+    const Stmt& s = statement(v);
+    return (s.op == Opcode::k_lt || s.op == Opcode::k_le || s.op == Opcode::k_eq) && lanes_of(s.t0) == Lanes::kF32;
+  };
+  const auto is_tensor = [&](uint32_t v) {
+    return values[v].kind == Value::kLoad && values[v].storage == DType::k_bool && !values[v].once && uses[v] == 1;
+  };
+  for (auto v = static_cast<uint32_t>(program.inputs.size()); v < values.size(); ++v) {
+    if (values[v].kind != Value::kStatement || values[v].once) continue;
+    if (statement(v).op != Opcode::k_select || lanes_of(statement(v).t1) != Lanes::kF32) continue;
+    const uint32_t condition = statement(v).operands[0];
+    if (is_compare(condition)) {
+      values[v].compare = condition;
+      continue;
+    }
+    if (values[condition].kind != Value::kStatement || uses[condition] != 1) continue;
+    const Stmt& s = statement(condition);
+    for (size_t k = 0; k < 2 && s.op == Opcode::k_and; ++k) {
+      if (!is_compare(s.operands[k]) || !is_tensor(s.operands[1 - k])) continue;
+      values[v].compare = s.operands[k];
+      values[v].mask = s.operands[1 - k];
+      break;
+    }
   }
 }
 

@@ -20,6 +20,9 @@ bool cast_is_free(DType from, DType to) noexcept;
 // The bits of a constant as they stand in its lanes: those of float32 for f16 and bf16.
 uint64_t lane_bits(DType type, uint64_t bits);
 
+constexpr uint32_t kNoValue = UINT32_MAX;
+constexpr size_t kMostOperands = 5;
+
 struct Value {
   enum Kind : uint8_t {
     kConstant,   // `bits` are those of the lane
@@ -36,18 +39,29 @@ struct Value {
   uint32_t same_as;       // the value whose lanes these are: itself, or the operand of a free cast
   uint32_t need = 0;      // values alive while it is computed
   uint64_t bits = 0;
+  uint32_t compare = kNoValue;  // of a select: the comparison that it does itself
+  uint32_t mask = kNoValue;     // and the bool tensor that has to be true as well
 };
 
 struct Graph {
   // `scalars` may be null; see Machine::build.
   Graph(const Program& program, const DType* input_storage, const uint64_t* scalars);
 
-  // The lanes that operand `k` of a statement reads, and those of output `k`.
-  uint32_t operand(uint32_t value, size_t k) const noexcept { return values[statement(value).operands[k]].same_as; }
+  // The lanes that operand `k` of a statement reads, and those of output `k`. A select that takes its condition into
+  // itself has up to five: what is compared, the choices, and the bool tensor.
+  uint32_t operand(uint32_t value, size_t k) const noexcept {
+    const Value& v = values[value];
+    if (v.compare == kNoValue) return values[statement(value).operands[k]].same_as;
+    if (k < 2) return values[statement(v.compare).operands[k]].same_as;
+    return k < 4 ? values[statement(value).operands[k - 1]].same_as : v.mask;
+  }
   uint32_t output(size_t k) const noexcept { return values[program.outputs[k]].same_as; }
   const Stmt& statement(uint32_t value) const noexcept { return program.statements[value - program.inputs.size()]; }
   size_t arity(uint32_t value) const noexcept {
-    return values[value].kind == Value::kStatement ? info(statement(value).op).arity : 0;
+    const Value& v = values[value];
+    if (v.kind != Value::kStatement) return 0;
+    if (v.compare == kNoValue) return info(statement(value).op).arity;
+    return v.mask == kNoValue ? 4 : kMostOperands;
   }
 
   const Program& program;
@@ -58,6 +72,7 @@ struct Graph {
 
  private:
   void classify(const DType* input_storage, const uint64_t* scalars);
+  void fold_conditions();
   void visit(uint32_t root, bool once, std::vector<uint32_t>& order, std::vector<bool>& done);
 };
 

@@ -156,6 +156,29 @@ template <> struct StepOf<kMemMulMem> : Step<op_mul, false, false> {};
 template <class S>
 constexpr int kOperands = !S::kAcc + !S::kOne;  // in memory
 
+// The stage's third place.
+ONNXFUSE_INLINE Place third(const Stage* ip) { return {static_cast<std::uint32_t>(ip->constant)}; }
+
+// The first, then its result to memory as well: a slot, or an output and on to the next tile.
+template <class First_, bool loop>
+void pair_store_stage(ONNXFUSE_PARAMETERS) {
+  using V = F32;
+  constexpr int first = kOperands<First_>;
+  const char* const p = first > 0 ? operand<V>(c, ip->a, i) : nullptr;
+  const char* const q = first > 1 ? operand<V>(c, ip->b, i) : nullptr;
+  const V k0 = one<V>(&ip->constant);
+  char* const to = const_cast<char*>(operand<V>(c, first == 0 ? ip->a : first == 1 ? ip->b : third(ip), i));
+  const auto step = [=](V a, std::size_t u) __attribute__((always_inline)) {
+    const V from = First_::kAcc ? a : at<V>(p, u);
+    const V r = First_::Op::apply(from, First_::kOne ? k0 : at<V>(First_::kAcc ? p : q, u));
+    store(to + u * kBytes, r);
+    return r;
+  };
+  ONNXFUSE_EACH(8, step(a, u));
+  if constexpr (loop) ONNXFUSE_LOOP(false);
+  else ONNXFUSE_NEXT;
+}
+
 template <class First_, class Second_>
 void pair_stage(ONNXFUSE_PARAMETERS) {
   using V = F32;
@@ -178,8 +201,13 @@ template <int first, int second>
 void add_pair(StageTable& table) {
   if constexpr (kOperands<StepOf<first>> + kOperands<StepOf<second>> <= 2)
     table.pair[first][second] = stage(pair_stage<StepOf<first>, StepOf<second>>);
-  if constexpr (second + 1 < kHalves) add_pair<first, second + 1>(table);
-  else if constexpr (first + 1 < kFirsts) add_pair<first + 1, 0>(table);
+  if constexpr (second < kMinOne) {
+    add_pair<first, second + 1>(table);
+  } else {
+    table.pair[first][kSpill] = stage(pair_store_stage<StepOf<first>, false>);
+    table.pair[first][kStoreLoop] = stage(pair_store_stage<StepOf<first>, true>);
+    if constexpr (first + 1 < kFirsts) add_pair<first + 1, 0>(table);
+  }
 }
 
 template <bool wide>

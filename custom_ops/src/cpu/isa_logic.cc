@@ -91,6 +91,40 @@ void select_narrow(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_NEXT;
 }
 
+// ---- compare and choose in one
+
+struct Less { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a < b; } };
+struct LessEqual { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a <= b; } };
+struct Greater { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a > b; } };
+struct GreaterEqual { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a >= b; } };
+struct Equal { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a == b; } };
+
+template <class Op, bool one_, bool masked, bool acc_is_y>
+void choose_stage(ONNXFUSE_PARAMETERS) {
+  using V = F32;
+  const auto low = static_cast<std::uint32_t>(ip->constant), high = static_cast<std::uint32_t>(ip->constant >> 32);
+  const char* const p = operand<V>(c, ip->a, i);
+  const char* const other = operand<V>(c, ip->b, i);
+  const char* const q = one_ ? nullptr : operand<V>(c, Place{low}, i);
+  const V k = one<V>(&ip->constant);
+  const char* const m = masked ? address(c, Place{high}, i / 4) : nullptr;
+  const auto choose = [=](V a, std::size_t u) __attribute__((always_inline)) {
+    I32 mask = Op::apply(at<V>(p, u), one_ ? k : at<V>(q, u));
+    if constexpr (masked) mask = mask & (I32)(load_u8(m + u * kF32) != splat<U32>(0u));
+    return acc_is_y ? select(mask, a, at<V>(other, u)) : select(mask, at<V>(other, u), a);
+  };
+  ONNXFUSE_EACH(8, choose(a, u));
+  ONNXFUSE_NEXT;
+}
+
+template <class Op, bool one_>
+void add_choose(StageFunction (&entry)[2][2]) {
+  entry[0][0] = stage(choose_stage<Op, one_, false, false>);
+  entry[0][1] = stage(choose_stage<Op, one_, false, true>);
+  entry[1][0] = stage(choose_stage<Op, one_, true, false>);
+  entry[1][1] = stage(choose_stage<Op, one_, true, true>);
+}
+
 // The choices have 64-bit lanes, the mask 32-bit ones.
 void select_wide_mask(ONNXFUSE_PARAMETERS) {
   const char* const p = operand<I64>(c, ip->a, i);
@@ -140,6 +174,14 @@ void add_all(StageTable& table) {
 
 void logic_stages(StageTable& narrow, StageTable& wide) {
   add_all<false>(narrow);
+  add_choose<Less, true>(narrow.choose[kLtOne]);
+  add_choose<LessEqual, true>(narrow.choose[kLeOne]);
+  add_choose<Greater, true>(narrow.choose[kGtOne]);
+  add_choose<GreaterEqual, true>(narrow.choose[kGeOne]);
+  add_choose<Equal, true>(narrow.choose[kEqOne]);
+  add_choose<Less, false>(narrow.choose[kLtMem]);
+  add_choose<LessEqual, false>(narrow.choose[kLeMem]);
+  add_choose<Equal, false>(narrow.choose[kEqMem]);
   add_all<true>(wide);
 }
 

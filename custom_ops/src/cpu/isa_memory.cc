@@ -58,22 +58,13 @@ void store_stage(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_NEXT;
 }
 
-// On to the next tile, or the end.
-#define ONNXFUSE_LOOP                                                                \
-  do {                                                                               \
-    i += 4 * kCount<F32, wide> * kF32;                                                \
-    if (i > c->last) return;                                                         \
-    ip = c->first;                                                                   \
-    ONNXFUSE_TAIL reinterpret_cast<Signature*>(ip->function)(ONNXFUSE_ARGUMENTS);    \
-  } while (0)
-
 // The last store of most programs.
 template <class Format, bool wide>
 void store_loop_stage(ONNXFUSE_PARAMETERS) {
   using V = typename Format::V;
   char* const p = const_cast<char*>(address(c, ip->a, i * Format::kElement / 4));
   ONNXFUSE_EACH((kCount<V, wide>), (Format::put(p + u * kStride<Format>, a), a));
-  ONNXFUSE_LOOP;
+  ONNXFUSE_LOOP(wide);
 }
 
 template <class V, bool wide>
@@ -87,7 +78,7 @@ template <class V, bool wide>
 void stream_loop_stage(ONNXFUSE_PARAMETERS) {
   char* const p = const_cast<char*>(address(c, ip->a, i * (sizeof(V{}[0]) / 4)));
   ONNXFUSE_EACH((kCount<V, wide>), (stream(p + u * kBytes, a), a));
-  ONNXFUSE_LOOP;
+  ONNXFUSE_LOOP(wide);
 }
 
 template <class V, bool wide>
@@ -99,7 +90,7 @@ void spill_stage(ONNXFUSE_PARAMETERS) {
 
 template <bool wide>
 void loop_stage(ONNXFUSE_PARAMETERS) {
-  ONNXFUSE_LOOP;
+  ONNXFUSE_LOOP(wide);
 }
 
 void end_stage(const Stage*, Context*, std::size_t, F32, F32, F32, F32, F32, F32, F32, F32) {}

@@ -137,6 +137,7 @@ class Lowering {
     place_[acc_] = in_slot_[acc_] ? slots_.take(bytes(acc_)) : hoisted_.take(bytes(acc_));
     is_placed_[acc_] = true;
     push(table_.spill[width(acc_)], place_[acc_]);
+    if (width(acc_) == 0) pair(kFirsts, kSpill, {place_[acc_]});
   }
 
   // Before the accumulator changes: its value goes to memory if it is needed beyond `taken` of its uses.
@@ -170,9 +171,14 @@ class Lowering {
 
   void statement(uint32_t v, const Stmt& s) {
     code_.cost += static_cast<double>(info(s.op).cost);
-    uint32_t operands[3] = {};
+    uint32_t operands[kMostOperands] = {};
     const size_t arity = graph_.arity(v);
     for (size_t k = 0; k < arity; ++k) operands[k] = graph_.operand(v, k);
+    if (graph_.values[v].compare != kNoValue) {
+      choose(v, operands);
+      for (size_t k = 0; k < arity; ++k) use(operands[k]);
+      return;
+    }
     if ((s.op == Opcode::k_and || s.op == Opcode::k_or) && masked(operands, s)) return;
     for (size_t k = 0; k < arity; ++k) fetch(operands[k]);
     if (s.op == Opcode::k_cast)
@@ -193,7 +199,7 @@ class Lowering {
   }
 
   // and, or of a value and a tensor of bool.
-  bool masked(uint32_t (&operands)[3], const Stmt& s) {
+  bool masked(uint32_t (&operands)[kMostOperands], const Stmt& s) {
     if (!is_late_[operands[1]]) std::swap(operands[0], operands[1]);
     if (!is_late_[operands[1]]) return false;
     fetch(operands[0]);
@@ -261,12 +267,12 @@ class Lowering {
     } else if (acc_ != a && stages.form[Form::kMemMem] != nullptr) {
       keep(0);
       push(stages.form[Form::kMemMem], place(a), place(b));
-      if (half != kHalves) pair(kMemAddMem + half, {place(a), place(b)});
+      if (half != kSeconds) pair(kMemAddMem + half, kSeconds, {place(a), place(b)});
     } else {
       load(a);
       keep(1);
       push(stages.form[Form::kAccMem], {}, place(b));
-      if (half != kHalves) pair(half, {place(b)});
+      if (half != kSeconds) pair(half, half, {place(b)});
     }
   }
 
@@ -281,26 +287,27 @@ class Lowering {
     if (from_acc) push(take.form[InstructionStages::kAccOne]);
     else push(take.form[InstructionStages::kMemOne], place(a));
     last().constant = graph_.values[one].bits ^ (is_sub ? uint64_t{1} << 31 : 0);
-    if (half == kHalves) return;
+    if (half == kSeconds) return;
     if (half <= kMulMem) half = half == kMulMem ? kMulOne : kAddOne;
-    if (from_acc) pair(half, {});
-    else pair(half + kMemAddOne - kAddOne, {place(a)});
+    if (from_acc) pair(half, half, {});
+    else pair(half + kMemAddOne - kAddOne, kSeconds, {place(a)});
   }
 
   // The number of the instruction's stage among those that pair, for two operands that are not constant.
   int half_of(const Stmt& s) const {
-    if (code_.wide || lanes_of(s.t0) != Lanes::kF32) return kHalves;
-    return s.op == Opcode::k_add ? kAddMem : s.op == Opcode::k_sub ? kSubMem : s.op == Opcode::k_mul ? kMulMem : kHalves;
+    if (code_.wide || lanes_of(s.t0) != Lanes::kF32) return kSeconds;
+    return s.op == Opcode::k_add ? kAddMem : s.op == Opcode::k_sub ? kSubMem : s.op == Opcode::k_mul ? kMulMem : kSeconds;
   }
 
-  // The last stage is of this number among those that pair, with these operands in memory. If the stage before waits for
-  // a partner, the two become one.
-  void pair(int half, std::initializer_list<Place> memory) {
+  // The last stage has these numbers among those that pair, as the first of two and as the second (kFirsts, kSeconds:
+  // none), and these operands in memory. If the stage before waits for such a partner, the two become one.
+  void pair(int as_first, int as_second, std::initializer_list<Place> memory) {
     const size_t index = stages_->size() - 1;
-    const StageFunction both = open_ == index && half < kHalves ? table_.pair[open_half_][half] : nullptr;
+    const bool waits = open_ == index && as_second < kSeconds && !code_.wide;
+    const StageFunction both = waits ? table_.pair[open_first_][as_second] : nullptr;
     if (both == nullptr) {
-      open_ = index + 1;
-      open_half_ = half;
+      open_ = as_first < kFirsts ? index + 1 : kNone;
+      open_first_ = as_first;
       open_memory_ = memory;
       return;
     }
@@ -312,6 +319,7 @@ class Lowering {
     open_memory_.insert(open_memory_.end(), memory);
     if (!open_memory_.empty()) stage.a = open_memory_[0];
     if (open_memory_.size() > 1) stage.b = open_memory_[1];
+    if (open_memory_.size() > 2) stage.constant = open_memory_[2].at;  // such pairs have no constant
     open_ = kNone;
   }
 
@@ -332,7 +340,7 @@ class Lowering {
     }
     const bool pairs = !code_.wide && is_constant(limit) && (bound == Bound::kMax || bound == Bound::kMin);
     apply(x, limit, table_.bound[static_cast<size_t>(bound)][static_cast<size_t>(lanes)], false,
-          pairs ? (is_max ? kMaxOne : kMinOne) : kHalves);
+          pairs ? (is_max ? kMaxOne : kMinOne) : kSeconds);
     return true;
   }
 
@@ -352,7 +360,30 @@ class Lowering {
     code_.cost += 10 * static_cast<double>(info(s.op).cost);
   }
 
-  void select(uint32_t v, const uint32_t (&operands)[3]) {
+  // A select with its condition in it: `operands` are what is compared, the choices and the bool tensor.
+  void choose(uint32_t v, const uint32_t (&operands)[kMostOperands]) {
+    const Stmt& s = graph_.statement(graph_.values[v].compare);
+    code_.cost += static_cast<double>(info(s.op).cost);
+    uint32_t a = operands[0], b = operands[1];
+    const uint32_t y = operands[2], z = operands[3];
+    const bool reversed = is_constant(a);
+    if (reversed) std::swap(a, b);
+    int compare = s.op == Opcode::k_lt ? kLtMem : s.op == Opcode::k_le ? kLeMem : kEqMem;
+    if (is_constant(b)) {
+      const int ordered = s.op == Opcode::k_lt ? (reversed ? kGtOne : kLtOne) : reversed ? kGeOne : kLeOne;
+      compare = compare == kEqMem ? static_cast<int>(kEqOne) : ordered;
+    }
+    if (acc_ != y && acc_ != z) load(is_constant(z) ? y : z);
+    const bool is_y = acc_ == y;
+    const uint32_t other = is_y ? z : y;
+    keep(other == acc_ || a == acc_ || b == acc_ ? 0 : 1);
+    const bool has_mask = graph_.values[v].mask != kNoValue;
+    const uint64_t low = is_constant(b) ? graph_.values[b].bits & 0xffffffffu : place(b).at;
+    push(table_.choose[compare][has_mask][is_y], place(a), place(other));
+    last().constant = low | (has_mask ? uint64_t{place_[operands[4]].at} << 32 : 0);
+  }
+
+  void select(uint32_t v, const uint32_t (&operands)[kMostOperands]) {
     size_t in_acc = 0;
     while (in_acc < 3 && operands[in_acc] != acc_) ++in_acc;
     if (in_acc == 3) {
@@ -438,6 +469,7 @@ class Lowering {
     if (store != std::end(table_.store)) last().function = table_.store_loop[store - std::begin(table_.store)];
     else push(table_.loop);
     stream();
+    if (last().function == table_.store_loop[static_cast<size_t>(DType::k_f32)]) pair(kFirsts, kStoreLoop, {last().a});
   }
 
   void stream() {
@@ -483,7 +515,7 @@ class Lowering {
 
   // The stage that may become one with the next, if that is of index `open_`; as `pair` was told of it.
   size_t open_ = kNone;
-  int open_half_ = 0;
+  int open_first_ = 0;
   std::vector<Place> open_memory_;
 };
 

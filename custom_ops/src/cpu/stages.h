@@ -30,6 +30,15 @@
     ONNXFUSE_TAIL reinterpret_cast<Signature*>(ip->function)(ONNXFUSE_ARGUMENTS);          \
   } while (0)
 
+// The end of the last stage: on to the next tile, or the end.
+#define ONNXFUSE_LOOP(wide)                                                          \
+  do {                                                                               \
+    i += 4 * kCount<F32, wide> * kF32;                                               \
+    if (i > c->last) return;                                                         \
+    ip = c->first;                                                                   \
+    ONNXFUSE_TAIL reinterpret_cast<Signature*>(ip->function)(ONNXFUSE_ARGUMENTS);    \
+  } while (0)
+
 // a<u> = the expression, for the first `count` (4 or 8) vectors. In the expression, `a` is the vector as type V and
 // `u` its number.
 #define ONNXFUSE_ONE(number, ...)                   \
