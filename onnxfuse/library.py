@@ -5,6 +5,7 @@ Needs ONNX Runtime only when `register` is called.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import sys
@@ -17,16 +18,16 @@ from onnxfuse.errors import SetupError, UsageError
 if TYPE_CHECKING:  # a server that registers the library needs onnx only if it names models
     import onnx
 
-__all__ = ["DEFAULT_NAMES", "DOMAIN", "find_library", "highest_names", "library_path", "register"]
+__all__ = ["DOMAIN", "find_library", "highest_names", "library_path", "register"]
 
 DOMAIN = "onnxfuse"
-DEFAULT_NAMES = 32
 """Names of each family that the library registers unless the session asks for more."""
 
 _MOST_NAMES = 4096  # what the library takes; further nodes are inlined
 _MARK = "onnxfuse.registered"
 _FILE_NAMES = ("libonnxfuse.so", "libonnxfuse.dylib", "onnxfuse.dll")
 _NAME = re.compile(r"(Fused[A-Za-z]+?)(\d+)")
+_NAME_BYTES = re.compile(rb"Fused[A-Za-z]+\d")
 
 
 def find_library() -> Path | None:
@@ -85,18 +86,27 @@ def highest_names(model: onnx.ModelProto) -> dict[str, int]:
     return dict(sorted(highest.items()))
 
 
-def _load(model: onnx.ModelProto | bytes | str | os.PathLike[str]) -> onnx.ModelProto:
-    import onnx
+def _names_in_bytes(data: bytes | mmap.mmap) -> dict[str, int]:
+    """The same from the bytes of a model, which may be large: a string of protobuf stands behind its length."""
+    highest: dict[str, int] = {}
+    for match in _NAME_BYTES.finditer(data):
+        length = data[match.start() - 1] if match.start() else 0
+        name = _NAME.fullmatch(data[match.start() : match.start() + length].decode("ascii", "replace"))
+        if name:
+            highest[name[1]] = max(highest.get(name[1], 0), int(name[2]))
+    return highest
 
-    if isinstance(model, onnx.ModelProto):
-        return model
+
+def _names(model: onnx.ModelProto | bytes | str | os.PathLike[str]) -> dict[str, int]:
+    if isinstance(model, bytes):
+        return _names_in_bytes(model)
+    if not isinstance(model, (str, os.PathLike)):
+        return highest_names(model)
     try:
-        if isinstance(model, bytes):
-            return onnx.load_model_from_string(model)
-        return onnx.load(os.fspath(model), load_external_data=False)
-    except Exception as error:
-        path = None if isinstance(model, bytes) else model
-        raise UsageError(f"cannot be read as a model: {error}", path=path) from error
+        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _names_in_bytes(data)
+    except (OSError, ValueError) as error:  # ValueError: an empty file
+        raise UsageError(f"cannot be read as a model: {error}", path=model) from error
 
 
 def register(
@@ -107,8 +117,8 @@ def register(
 ) -> None:
     """Register the compiled library on `onnxruntime.SessionOptions`.
 
-    `models` (paths, bytes or ModelProtos) say how many names are needed where the default of 32 a family
-    does not suffice; without them the default is registered. `device="cuda"` also registers the kernels
+    `models` (paths, bytes or ModelProtos) say how many names are needed, each of which costs some 45 µs of
+    session creation; without them 32 a family are registered. `device="cuda"` also registers the kernels
     that pay on a GPU only. Raises SetupError where the library is missing or the runtime refuses it, for
     instance because it is already registered on these options.
     """
@@ -116,7 +126,7 @@ def register(
         raise UsageError(f"unknown device {device!r}", hint='device is None, "cpu" or "cuda"')
     highest: dict[str, int] = {}
     for model in models:
-        for family, number in highest_names(_load(model)).items():
+        for family, number in _names(model).items():
             highest[family] = max(highest.get(family, 0), number)
     path = library_path() if library is None else os.path.abspath(library)  # a bare name is no path to the loader
     if _is_registered(session_options):
@@ -124,10 +134,9 @@ def register(
             "the library is already registered on these session options", path=path,
             hint="register it once for each SessionOptions object",
         )
-    wanted = {family: min(number, _MOST_NAMES) for family, number in highest.items() if number > DEFAULT_NAMES}
-    more = [f"{family}:{number}" for family, number in sorted(wanted.items())]
-    if more:
-        session_options.add_session_config_entry("onnxfuse.names", ",".join(more))
+    wanted = [f"{family}:{min(number, _MOST_NAMES)}" for family, number in sorted(highest.items())]
+    if wanted:
+        session_options.add_session_config_entry("onnxfuse.names", ",".join(wanted))
     if device is not None:
         session_options.add_session_config_entry("onnxfuse.device", device)
     try:

@@ -68,14 +68,29 @@ def test_asks_for_as_many_names_as_the_models_need(library: str, tmp_path: Path)
     options = Options()
     onnx.save(model(1, 77), tmp_path / "m.onnx")
     onnxfuse.register(options, model(1), tmp_path / "m.onnx", model(2).SerializeToString(), device="cuda")
-    assert options.entries["onnxfuse.names"] == "FusedElementwise:77"
+    assert options.entries["onnxfuse.names"] == "FusedDevice:3,FusedElementwise:77"
     assert options.entries["onnxfuse.device"] == "cuda"
 
 
 def test_asks_for_no_more_names_than_the_library_takes(library: str) -> None:
     options = Options()
     onnxfuse.register(options, model(5000))
-    assert options.entries["onnxfuse.names"] == "FusedElementwise:4096"
+    assert options.entries["onnxfuse.names"] == "FusedDevice:3,FusedElementwise:4096"
+
+
+@pytest.mark.parametrize("numbers", [(1,), (1, 12), (40, 3, 127)])
+def test_reads_the_names_off_the_bytes(library: str, tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    """As the parsed model says, whatever stands behind a name in the file: the tag of a doc string is the digit 2."""
+    made = model(*numbers)
+    for node in made.graph.node:
+        node.doc_string = "of FusedElementwise4000"
+    for given in (made.SerializeToString(), tmp_path / "m.onnx"):
+        if isinstance(given, Path):
+            onnx.save(made, given)
+        options = Options()
+        onnxfuse.register(options, given)
+        wanted = highest_names(made)
+        assert options.entries["onnxfuse.names"] == ",".join(f"{k}:{v}" for k, v in wanted.items())
 
 
 def test_a_bare_file_name_is_a_file_of_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +105,9 @@ def test_what_cannot_be_registered(library: str, tmp_path: Path) -> None:
         onnxfuse.register(Options(), device="tpu")
     with pytest.raises(UsageError, match="cannot be read as a model"):
         onnxfuse.register(Options(), tmp_path / "none.onnx")
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(UsageError, match="cannot be read as a model"):
+        onnxfuse.register(Options(), tmp_path / "empty.onnx")
     with pytest.raises(SetupError, match="does not load the library: no symbol") as error:
         onnxfuse.register(Options("[ONNXRuntimeError] : 1 : FAIL : no symbol"))
     assert "doctor" in (error.value.hint or "")

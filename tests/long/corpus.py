@@ -148,10 +148,12 @@ def _check_values(row: Row, path: Path, target: Path, models: ModuleType) -> Non
 
 def _check_graphs(row: Row, path: Path, target: Path) -> None:
     """The runtime's fully optimized graphs: original, fused without the library, fused with it."""
+    import onnx
+
     from onnxfuse import library
     from onnxfuse.fusion.ort_child import RuntimeRefused, optimized_graphs
 
-    names = library.highest_names(library._load(target))
+    names = library.highest_names(onnx.load(target, load_external_data=False))
     config = {"onnxfuse.names": ",".join(f"{family}:{count}" for family, count in names.items())}
     try:
         before = ops_of(optimized_graphs(path, levels=FULL).full.walk())
