@@ -68,21 +68,22 @@ def _judge(node: NodeProto, context: Context, constant: set[str],
         return CONSTANT
     if not any(view.readers.get(o) or o in view.kept for o in outputs):
         return UNUSED
-    reason = ops.examine(node, context)
-    if reason is not None:
-        return reason
+    looked = ops.look(node, context)
+    if isinstance(looked, Reason):
+        return looked
     untyped = next((o for o in outputs if context.dtype(o) is None), None)
     if untyped is not None:
         return Reason("no-type", f"the element type of {untyped!r} is unknown")
     if _shape_arithmetic(node, context):
         return SHAPE
-    reads = tuple(dict.fromkeys((o.value, o.pad) for o in ops.operands(node, context)))
+    operands, counts = looked
+    reads = tuple(dict.fromkeys([(o.value, o.pad) for o in operands]))
     read = {value for value, _ in reads}
-    baked = tuple(dict.fromkeys(n for n in node.input if n and n not in read))
-    if any(view.constant(name) is None for name in baked) and not replaceable(node):
+    unread = tuple(dict.fromkeys(n for n in node.input if n and n not in read))
+    baked = tuple(n for n in unread if view.constant(n) is not None)
+    if len(baked) < len(unread) and not replaceable(node):
         return OPTION
-    return Candidate(reads, tuple(n for n in baked if view.constant(n) is not None), ops.counts(node, context),
-                     *size_and_cost(node, context, reads, sizes))
+    return Candidate(reads, baked, counts, *size_and_cost(node, context, reads, sizes))
 
 
 def replaceable(node: NodeProto) -> bool:
@@ -110,16 +111,14 @@ def _constant_values(view: GraphView) -> set[str]:
 
 def _shape_arithmetic(node: NodeProto, context: Context) -> bool:
     """Small integers in, small integers (or truth values about them, or a Cast of them) out."""
-    outputs = [o for o in node.output if o]
-    inputs = [n for n in node.input if n]
-    if not all(_small(context, name) for name in (*outputs, *inputs)):
-        return False
-    kinds_in = {context.dtype(n) for n in inputs}
-    kinds_out = {context.dtype(o) for o in outputs}
     if node.op_type in ("Cast", "CastLike"):
-        return context.dtype(node.input[0]) in _INTEGERS
-    allowed = _INTEGERS | {"bool"}
-    return kinds_in <= allowed and kinds_out <= allowed and bool((kinds_in | kinds_out) & _INTEGERS)
+        if context.dtype(node.input[0]) not in _INTEGERS:
+            return False
+    else:
+        kinds = {context.dtype(name) for name in (*node.output, *node.input) if name}
+        if not (kinds <= _INTEGERS | {"bool"} and kinds & _INTEGERS):
+            return False
+    return all(_small(context, name) for name in (*node.output, *node.input) if name)
 
 
 def _small(context: Context, name: str) -> bool:

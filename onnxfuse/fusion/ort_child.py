@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,20 @@ MANY_SCALARS = 2000  # constants of one element from which on they are merged be
 FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16
 _SHARED_TYPES = frozenset({FLOAT, FLOAT16, 11, 6, 7})  # with DOUBLE, INT32, INT64: those that the runtime merges itself
 _SHARING = "ConstantSharing"  # the runtime's pass
+_LARGE = 4000  # nodes from which on passes are left out that can find nothing: each walks over the whole graph
+_PASSES = {
+    ("Quant", "QLinear", "Integer", "NBits"): """EnsureUniqueDQForNodeUnit QDQPropagationTransformer
+        WeightBiasQuantization WhereDummyDq DoubleQDQPairsRemover QDQS8ToU8Transformer QDQSelectorActionTransformer
+        QDQFinalCleanupTransformer MatMulIntegerToFloatFusion DynamicQuantizeMatMulFusion MatMulNBitsFusion""",
+    ("Norm", "Reduce"): """LayerNormFusionL1 LayerNormFusionL2 SimplifiedLayerNormFusion SkipLayerNormFusion
+        BiasSkipLayerNormFusion EmbedLayerNormFusion GroupQueryAttentionPreNormFusion""",
+    ("Softmax", "Attention"): "AttentionFusion BiasSoftmaxFusion GroupQueryAttentionFusion",
+    ("Gather", "Slice"): "GatherToSliceFusion GatherSliceToSplitFusion SliceConcatToSpaceToDepthFusion",
+    ("Transpose",): "TransposeOptimizer TransposeOptimizer_CPUExecutionProvider MatmulTransposeFusion",
+    ("Conv",): "ConvActivationFusion",
+    ("Dropout",): "BiasDropoutFusion",
+}
+"""The runtime's passes that do nothing where no op has one of these words in its name."""
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "precision"})
 
 
@@ -110,6 +124,7 @@ def optimizing(
     folder: Path | None = None,
     float32_copy: bool = False,
     merge_scalars: bool = False,
+    left_out: Collection[str] = (),
     timeout: float = 900.0,
     levels: tuple[str, ...] = LEVELS,
     library: Path | None = None,
@@ -120,9 +135,10 @@ def optimizing(
 
     ``model`` is the path of a model file, or a ModelProto (written to the temporary folder; ``folder`` is then where
     its external data lies). ``float32_copy`` makes the child work on a float32 copy, ``merge_scalars`` on one in which
-    equal constants of one element are one. ``timeout`` in seconds counts from the start, for both levels together. Only
-    one level is run if ``levels`` names one, or where the others would add nothing; it then stands in both fields.
-    ``library`` is a library of custom ops to register, ``config`` entries for the session.
+    equal constants of one element are one; ``left_out`` names passes of the runtime that are not run. ``timeout`` in
+    seconds counts from the start, for both levels together. Only one level is run if ``levels`` names one, or where the
+    others would add nothing; it then stands in both fields. ``library`` is a library of custom ops to register,
+    ``config`` entries for the session.
 
     The block may not begin, or the call end, by RuntimeRefused with one line of text.
     """
@@ -143,6 +159,7 @@ def optimizing(
             "copy": copy,
             "half": float32_copy,
             "merge": merge_scalars,
+            "left_out": sorted(left_out),
             "levels": list(levels),
             "library": None if library is None else str(library),
             "config": dict(config or {}),
@@ -288,7 +305,7 @@ def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
             options.register_custom_ops_library(request["library"])
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights.name)
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "256")
-        left_out = [_SHARING] if request["merge"] else []
+        left_out = [*request["left_out"], *([_SHARING] if request["merge"] else [])]
         session = ort.InferenceSession(
             source, options, providers=["CPUExecutionProvider"], disabled_optimizers=left_out
         )
@@ -384,6 +401,14 @@ def _merge_scalars(graph: Any) -> None:
     for nodes_or_tensors, stay in ((graph.initializer, left.initializer), (graph.node, left.node)):
         del nodes_or_tensors[:]
         nodes_or_tensors.MergeFrom(stay)
+
+
+def idle_passes(op_types: Collection[str], nodes: int) -> set[str]:
+    """Passes of the runtime that can be left out of a large model with these ops, functions and bodies included."""
+    if nodes < _LARGE:
+        return set()
+    idle = (names for words, names in _PASSES.items() if not any(w in op for op in op_types for w in words))
+    return {name for names in idle for name in names.split()}
 
 
 def scalars(graph: Any) -> Iterator[tuple[str, Any]]:

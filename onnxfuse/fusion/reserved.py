@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxfuse.fusion.ort_child import MANY_SCALARS, OptGraph, OptNode, RuntimeRefused, optimizing, scalars
+from onnxfuse.fusion.ort_child import MANY_SCALARS, OptGraph, OptNode, RuntimeRefused, idle_passes, optimizing, scalars
 from onnxfuse.fusion.trace import Block, Trace, domain_of
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import external_tensors
-from onnxfuse.model.graphs import bodies
+from onnxfuse.model.graphs import all_nodes, bodies
 from onnxfuse.ops import elementwise_like
 from onnxfuse.ops.reason import Reason
 
@@ -112,6 +112,7 @@ def asked(
                     model.path or model.proto,
                     folder=model.folder if any(True for _ in external_tensors(model.proto)) else None,
                     float32_copy=has_half(model.proto),
+                    left_out=_idle_passes(model.proto),
                     merge_scalars=sum(1 for _ in scalars(model.proto.graph)) >= MANY_SCALARS,
                     timeout=timeout,
                 )
@@ -129,6 +130,11 @@ def asked(
             return compare(model.main, graphs.extended, graphs.full, graphs.version, elementwise)
 
         yield answer
+
+
+def _idle_passes(model: ModelProto) -> set[str]:
+    ops = [node.op_type for graph in (model.graph, *model.functions) for node in all_nodes(graph)]
+    return idle_passes(set(ops), len(ops))
 
 
 def _refused(error: RuntimeRefused) -> Reserved:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.errors import ModelError
 
-__all__ = ["GraphView", "bodies", "label", "view_graphs"]
+__all__ = ["GraphView", "all_nodes", "bodies", "label", "view_graphs"]
 
 
 def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
@@ -230,7 +230,7 @@ def _trained(model: ModelProto) -> frozenset[str]:
         for graph in (info.initialization, info.algorithm):
             names.update(t.name for t in graph.initializer)
             names.update(v.name for v in graph.output)
-            for node in _all_nodes(graph):
+            for node in all_nodes(graph):
                 names.update(node.input)
         for binding in (*info.initialization_binding, *info.update_binding):
             names.update((binding.key, binding.value))
@@ -246,8 +246,9 @@ def _annotated(graph: GraphProto) -> frozenset[str]:
     return frozenset(names)
 
 
-def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """The nodes of a graph or function, those of bodies behind the node that holds them."""
     for node in graph.node:
         yield node
         for _, body in bodies(node):
-            yield from _all_nodes(body)
+            yield from all_nodes(body)

@@ -28,7 +28,7 @@ from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import HALVES
 
 __all__ = ["NEWEST_OPSET", "OPS", "OP_REASONS", "NodeContext", "Op", "Operand", "PlainContext", "Reason", "counts",
-           "elementwise_like", "enter", "examine", "find", "leave", "lower", "op_reason", "operands",
+           "elementwise_like", "enter", "examine", "find", "leave", "look", "lower", "op_reason", "operands",
            "result_dtype"]
 
 NEWEST_OPSET = 28
@@ -53,11 +53,18 @@ def elementwise_like(domain: str, op_type: str) -> bool:
 
 def examine(node: onnx.NodeProto, ctx: NodeContext) -> Reason | None:
     """None if the node can be lowered, else why not."""
+    found = look(node, ctx)
+    return found if isinstance(found, Reason) else None
+
+
+def look(node: onnx.NodeProto, ctx: NodeContext) -> tuple[list[Operand], bool] | Reason:
+    """`operands` and `counts` of a node that can be lowered, else why it cannot: one look instead of three."""
     op = find(node.domain, node.op_type)
     if op is None:
         return op_reason("not-in-table", op=node.op_type)
     call = Call(op, node, ctx)
-    return _examine_version(call) or _examine_inputs(call) or op.check(call)
+    reason = _examine_version(call) or _examine_inputs(call) or op.check(call)
+    return reason or (_operands(call), op.counts(call))
 
 
 def counts(node: onnx.NodeProto, ctx: NodeContext) -> bool:
@@ -67,8 +74,7 @@ def counts(node: onnx.NodeProto, ctx: NodeContext) -> bool:
 
 def operands(node: onnx.NodeProto, ctx: NodeContext) -> list[Operand]:
     """The values that the node's program reads, each once, in order of first use."""
-    call = _call(node, ctx)
-    return list(dict.fromkeys(Operand(call.inputs[k], pad) for k, pad in call.op.reads(call).items()))
+    return _operands(_call(node, ctx))
 
 
 def result_dtype(node: onnx.NodeProto, ctx: NodeContext) -> str:
@@ -105,6 +111,10 @@ def _call(node: onnx.NodeProto, ctx: NodeContext) -> Call:
     if op is None:
         raise KeyError(f"{node.domain or 'ai.onnx'}.{node.op_type} is not in the op table")
     return Call(op, node, ctx)
+
+
+def _operands(call: Call) -> list[Operand]:
+    return list(dict.fromkeys([Operand(call.inputs[index], pad) for index, pad in call.op.reads(call).items()]))
 
 
 def _examine_version(call: Call) -> Reason | None:
