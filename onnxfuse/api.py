@@ -78,7 +78,7 @@ def optimize(
     _check_options(targets, half_math, rtol, atol, max_fusions)
     target = None if dry_run or out is None else Path(out)
     progress("reading")
-    source = _load(model, folder)
+    source = _load(model, folder, check=False)
     try:
         if target is not None:
             _check_target(target)
@@ -123,7 +123,7 @@ def explain(
     """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
     _check_options(targets, half_math, None, None, max_fusions)
     progress("reading")
-    source = _load(model, folder)
+    source = _load(model, folder, check=False)
     options = {"targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions}
     try:
         return _fuse(source, "explain", options, verify, progress)[1]
@@ -215,7 +215,8 @@ def _fuse(
 ) -> tuple[onnx.ModelProto, Report]:
     progress("asking the runtime what it does better")
     notes = []
-    with asked(source) as answer:
+    with asked(source) as answer:  # meanwhile the model is checked and the plan prepared
+        source.check()
 
         def reserved() -> Reserved:
             found = answer()
@@ -262,8 +263,8 @@ def _validate(
 
 
 @_no_collection()
-def _load(model: Source, folder: str | os.PathLike[str] | None) -> Model:
-    return from_proto(model, folder) if isinstance(model, onnx.ModelProto) else load(model)
+def _load(model: Source, folder: str | os.PathLike[str] | None, *, check: bool = True) -> Model:
+    return from_proto(model, folder, check=check) if isinstance(model, onnx.ModelProto) else load(model, check=check)
 
 
 def _subject(source: Model) -> Subject:

@@ -57,6 +57,14 @@ class Model:
         files = (locate(tensor, self.folder).file.resolve() for tensor in external_tensors(self.proto))
         return tuple(dict.fromkeys(files))
 
+    def check(self) -> None:
+        """Raises ModelError if a node has operands of a number or of types that its operator does not take."""
+        for view in self.graphs.values():
+            for index in view.order:
+                node = view.graph.node[index]
+                schemas.check_node(node, [self.type_of(view, name) if name else None for name in node.input],
+                                   self.opsets)
+
     def type_of(self, view: GraphView, name: str) -> int | None:
         """Number of the element type of a value as ``view`` sees it; None if unknown or no tensor."""
         own = self.values[view.path].types.get(name)  # mostly it is a value of this very graph
@@ -82,22 +90,23 @@ class Model:
         return read_bytes(tensor, self.folder)
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: str | os.PathLike[str], *, check: bool = True) -> Model:
     """The model in a file. Raises ModelError if it cannot be used: missing, a folder, empty, not ONNX, truncated,
     without a graph, cyclic, types that do not fit, an opset or IR version that the installed onnx does not know,
-    external data that is missing, damaged or outside the model's folder."""
+    external data that is missing, damaged or outside the model's folder. Without ``check`` the types are not looked at
+    yet (`Model.check` does it), which in a large model takes longer than all the rest."""
     file = Path(path)
     try:
-        return _checked(_read(file), file, file.absolute().parent)
+        return _checked(_read(file), file, file.absolute().parent, check)
     except OnnxfuseError as error:
         if error.path is not None:
             raise
         raise type(error)(error.message, path=file, hint=error.hint) from None
 
 
-def from_proto(proto: ModelProto, folder: str | os.PathLike[str] | None = None) -> Model:
+def from_proto(proto: ModelProto, folder: str | os.PathLike[str] | None = None, *, check: bool = True) -> Model:
     """A model that is in memory already; ``folder`` is where its external data lies. Raises ModelError as `load`."""
-    return _checked(proto, None, None if folder is None else Path(folder))
+    return _checked(proto, None, None if folder is None else Path(folder), check)
 
 
 def _read(file: Path) -> ModelProto:
@@ -132,14 +141,15 @@ def _guess(data: bytes) -> str | None:
     return None
 
 
-def _checked(proto: ModelProto, path: Path | None, folder: Path | None) -> Model:
+def _checked(proto: ModelProto, path: Path | None, folder: Path | None, types: bool) -> Model:
     _check_text(proto)
     _check_versions(proto)
     if not proto.graph.node and not proto.graph.output:
         raise ModelError("the graph is empty: it has neither nodes nor outputs")
     model = Model(proto, path, folder)
     check_external(proto, folder)
-    _check_types(model)
+    if types:
+        model.check()
     return model
 
 
@@ -171,12 +181,3 @@ def _check_versions(proto: ModelProto) -> None:
                              hint="install a newer onnx, or export with a lower opset")
         if version < 1:
             raise ModelError(f"opset {version} does not exist")
-
-
-def _check_types(model: Model) -> None:
-    """Operands of every node against the schema of its operator."""
-    for view in model.graphs.values():
-        for index in view.order:
-            node = view.graph.node[index]
-            schemas.check_node(node, [model.type_of(view, name) if name else None for name in node.input],
-                               model.opsets)
