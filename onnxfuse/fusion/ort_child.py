@@ -45,18 +45,18 @@ _SHARED_TYPES = frozenset({FLOAT, FLOAT16, 11, 6, 7})  # with DOUBLE, INT32, INT
 _SHARING = "ConstantSharing"  # the runtime's pass
 _LARGE = 4000  # nodes from which on passes are left out that can find nothing: each walks over the whole graph
 _PASSES = {
-    ("Quant", "QLinear", "Integer", "NBits"): """EnsureUniqueDQForNodeUnit QDQPropagationTransformer
+    ("quant", "qlinear", "integer", "nbits"): """EnsureUniqueDQForNodeUnit QDQPropagationTransformer
         WeightBiasQuantization WhereDummyDq DoubleQDQPairsRemover QDQS8ToU8Transformer QDQSelectorActionTransformer
         QDQFinalCleanupTransformer MatMulIntegerToFloatFusion DynamicQuantizeMatMulFusion MatMulNBitsFusion""",
-    ("Norm", "Reduce"): """LayerNormFusionL1 LayerNormFusionL2 SimplifiedLayerNormFusion SkipLayerNormFusion
+    ("norm", "reduce"): """LayerNormFusionL1 LayerNormFusionL2 SimplifiedLayerNormFusion SkipLayerNormFusion
         BiasSkipLayerNormFusion EmbedLayerNormFusion GroupQueryAttentionPreNormFusion""",
-    ("Softmax", "Attention"): "AttentionFusion BiasSoftmaxFusion GroupQueryAttentionFusion",
-    ("Gather", "Slice"): "GatherToSliceFusion GatherSliceToSplitFusion SliceConcatToSpaceToDepthFusion",
-    ("Transpose",): "TransposeOptimizer TransposeOptimizer_CPUExecutionProvider MatmulTransposeFusion",
-    ("Conv",): "ConvActivationFusion",
-    ("Dropout",): "BiasDropoutFusion",
+    ("softmax", "attention"): "AttentionFusion BiasSoftmaxFusion GroupQueryAttentionFusion",
+    ("gather", "slice"): "GatherToSliceFusion GatherSliceToSplitFusion SliceConcatToSpaceToDepthFusion",
+    ("transpose",): "TransposeOptimizer TransposeOptimizer_CPUExecutionProvider MatmulTransposeFusion",
+    ("conv",): "ConvActivationFusion",
+    ("dropout",): "BiasDropoutFusion",
 }
-"""The runtime's passes that do nothing where no op has one of these words in its name."""
+"""The runtime's passes that do nothing where no op has one of these words in its name, in small letters."""
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "precision"})
 
 
@@ -409,7 +409,8 @@ def idle_passes(op_types: Collection[str], nodes: int) -> set[str]:
     """Passes of the runtime that can be left out of a large model with these ops, functions and bodies included."""
     if nodes < _LARGE:
         return set()
-    idle = (names for words, names in _PASSES.items() if not any(w in op for op in op_types for w in words))
+    ops = "\n".join(op_types).lower()
+    idle = (names for words, names in _PASSES.items() if not any(word in ops for word in words))
     return {name for names in idle for name in names.split()}
 
 
