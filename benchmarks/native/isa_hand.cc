@@ -67,10 +67,8 @@ ONNXFUSE_BINARY(larger, maximum(a, b))
 ONNXFUSE_BINARY(at_least, max_raw(b, a))  // a where a is NaN or equal, so -0 stays
 ONNXFUSE_BINARY(at_most, min_raw(b, a))
 ONNXFUSE_UNARY(negative, neg(a))
-ONNXFUSE_UNARY(size, abs(a))
 ONNXFUSE_UNARY(exponential, exp(a))
 ONNXFUSE_UNARY(logarithm, log(a))
-ONNXFUSE_UNARY(log_of_one_and, log1p(a))
 ONNXFUSE_UNARY(error_function, erf(a))
 ONNXFUSE_UNARY(hyperbolic_tangent, tanh(a))
 ONNXFUSE_UNARY(logistic, sigmoid(a))
@@ -186,8 +184,8 @@ struct Mish {
   template <int U>
   ONNXFUSE_ALWAYS inline void run(const Row& p, std::size_t i) const {
     const auto x = get<U, Float>(p.a, i);
-    const auto rest = log_of_one_and(exponential(negative(size(x))));
-    put<U, Float>(p.y, i, x * hyperbolic_tangent(size(at_least(x, 0.0f)) + rest));
+    const auto e = exponential(at_most(x, 40.0f)), n = e * (e + 2.0f);  // tanh(log(1 + e^x)) = n / (n + 2)
+    put<U, Float>(p.y, i, x * (n / (n + 2.0f)));
   }
 };
 
