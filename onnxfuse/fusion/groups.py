@@ -32,13 +32,15 @@ _SIBLINGS_TRIED = 4
 @dataclass
 class _Group:
     """What counts of a group: ``reads`` enter it, ``leaving`` are its values with readers outside (their number),
-    ``uses`` how many of its nodes read each value from outside."""
+    ``uses`` how many of its nodes read each value from outside, ``level`` says that all that leaves surely has its
+    ``shape``."""
 
     members: list[int]
     reads: dict[tuple[str, int], None]
     uses: dict[str, int]
     leaving: dict[str, int]
     shape: Term
+    level: bool
     statements: int
     cost: float
     counting: int
@@ -98,9 +100,13 @@ class Grower:
         node, view, candidate = self._context.view.graph.node[index], self._context.view, self._candidates[index]
         made = [o for o in node.output if o]
         leaving = {o: len(view.readers.get(o, ())) + (_ALWAYS if o in view.kept else 0) for o in made}
-        return _Group([index], dict.fromkeys(candidate.reads), {n: 1 for n in node.input if n},
-                      {o: count for o, count in leaving.items() if count}, self._shape(candidate.reads),
-                      candidate.statements, candidate.cost, int(candidate.counts))
+        leaving = {o: count for o, count in leaving.items() if count}
+        shape = self._shape(candidate.reads)
+        return _Group([index], dict.fromkeys(candidate.reads), {n: 1 for n in node.input if n}, leaving, shape,
+                      self._level(leaving, shape), candidate.statements, candidate.cost, int(candidate.counts))
+
+    def _level(self, names: Iterable[str], shape: Term) -> bool:
+        return all(self._context.term(name) == shape for name in names)
 
     def _shape(self, reads: Iterable[tuple[str, int]]) -> Term:
         terms = []
@@ -137,7 +143,7 @@ class Grower:
             group = self._groups.get(unit)
             if group is None or unit in heads or (name, 0) not in group.reads or not group.counting:
                 continue
-            if group.shape != shape or any(self._context.term(v) != shape for v in group.leaving):
+            if group.shape != shape or not group.level:
                 continue
             for place, head in enumerate(reversed(heads[-_SIBLINGS_TRIED:])):
                 merged = self._join([head, unit])
@@ -199,14 +205,15 @@ class Grower:
             return None
         if statements + len(reads) + len(leaving) > MAX_STATEMENTS:  # those that widen and round half types included
             return None
-        shape = join(g.shape for g in groups)
-        if len(leaving) > 1 and any(self._context.term(name) != shape for name in leaving):
+        shape = join([g.shape for g in groups])
+        level = all(g.level and g.shape == shape for g in groups) or self._level(leaving, shape)
+        if len(leaving) > 1 and not level:
             return None
         smaller = [group for group in groups if worth.repeated(group.cost, group.shape, shape)]
         if smaller:
             self.smaller.update(index for group in smaller for index in group.members)
             return None
-        return _Group([], reads, uses, leaving, shape, statements, sum(g.cost for g in groups),
+        return _Group([], reads, uses, leaving, shape, level, statements, sum(g.cost for g in groups),
                       sum(g.counting for g in groups))
 
     def _all_read(self, inner: set[str], groups: list[_Group]) -> bool:

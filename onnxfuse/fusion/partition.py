@@ -29,6 +29,7 @@ class Partition:
         for node, followers in enumerate(self._after):
             for follower in followers:
                 self._before[follower].add(node)
+        self._gone: set[int] = set()  # units that became part of another
         self._budget = _BUDGET * count + 200_000
 
     def find(self, node: int) -> int:
@@ -66,7 +67,7 @@ class Partition:
     def _neighbours(self, sides: list[set[int]], unit: int) -> set[int]:
         """Units on one side of a unit; brings the stored set up to date."""
         side = sides[unit]
-        if any(self._root[v] != v for v in side):
+        if not side.isdisjoint(self._gone):
             side = sides[unit] = {self.find(v) for v in side}
         side.discard(unit)
         return side
@@ -110,6 +111,7 @@ class Partition:
         for unit in chosen:
             if unit != target:
                 self._root[unit] = target
+                self._gone.add(unit)
                 for sides in (self._after, self._before):
                     sides[target] |= sides[unit]
                     sides[unit] = set()

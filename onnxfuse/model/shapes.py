@@ -30,6 +30,10 @@ class Term:
     dims: tuple[Dim, ...] = ()
     atoms: tuple[str, ...] = ()
 
+    def __eq__(self, other: object) -> bool:
+        # compared all the time, and mostly with itself
+        return self is other or (isinstance(other, Term) and self.dims == other.dims and self.atoms == other.atoms)
+
     @property
     def rank(self) -> int | None:
         """The rank, None where it is known at run time only."""
@@ -71,7 +75,10 @@ def padded(term: Term, pad: int) -> Term | None:
 
 
 def join(terms: Iterable[Term]) -> Term:
-    """The broadcast of shapes."""
+    """The broadcast of shapes; where all are equal, the first itself."""
+    terms = list(terms)
+    if terms and terms.count(terms[0]) == len(terms):
+        return terms[0]
     dims: tuple[Dim, ...] = ()
     atoms: tuple[str, ...] = ()
     for term in terms:

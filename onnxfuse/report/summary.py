@@ -106,13 +106,13 @@ def count_nodes(model: onnx.ModelProto) -> int:
 
 def collect_groups(model: onnx.ModelProto) -> tuple[Group, ...]:
     """The fused nodes of a model, main graph first, bodies where their node stands."""
-    functions = {(f.domain, f.name): f for f in model.functions}
+    ops_of = {(f.domain, f.name): tuple(n.op_type for n in f.node if not _is_plumbing(n)) for f in model.functions
+              if f.domain == DOMAIN}
     groups = []
     for path, node in _walk(model.graph, ""):
         if node.domain != DOMAIN:
             continue
-        function = functions.get((node.domain, node.op_type))
-        ops = tuple(n.op_type for n in function.node if not _is_plumbing(n)) if function is not None else ()
+        ops = ops_of.get((node.domain, node.op_type), ())
         groups.append(
             Group(node.op_type, node.name, path, sources_of(node), ops, tuple(node.input[1:]), tuple(node.output))
         )
