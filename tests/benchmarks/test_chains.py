@@ -147,11 +147,11 @@ def test_figures_of_rows() -> None:
 def test_figures_of_costs() -> None:
     found = {figure.name: figure for figure in chain_tables.figures([row("a", 1.0)], {
         "unrelated_op": {"ratio": {"median": 2.5}},
-        "creation": {"small": {"slower_ms": 1.0, "slower_32_names_ms": 4.0}, "many": {"speedup": {"median": 3.0}}},
+        "creation": {"small": {"slower_ms": 1.0, "slower_all_names_ms": 4.0}, "many": {"speedup": {"median": 3.0}}},
         "peak": {"chain": {"fused_mib": 50.0, "unfused_mib": 100.0}},
     })}
     met = [figure.met for name, figure in found.items()
-           if any(word in name for word in ("peak", "session", "ops of", "32 names"))]
+           if any(word in name for word in ("peak", "session", "ops of", "24 names"))]
     assert met == [False, True, None, True, False, True]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from onnxfuse.program import Builder, Program
+from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import INSTRUCTIONS
 from tests.custom_ops.machine import MachineLibrary
 from tests.custom_ops.test_machine import specials
@@ -104,3 +105,25 @@ def test_tanh_of_softplus(machine: MachineLibrary, isa: str, dtype: str) -> None
         if keep:
             np.testing.assert_allclose(got[1], true.astype(kind), rtol=1e-6 if dtype == "f32" else 1e-14,
                                        atol=2 * float(np.finfo(kind).smallest_subnormal))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_x_times_its_sigmoid(machine: MachineLibrary, isa: str, dtype: str, keep: bool) -> None:
+    """Both orders give the bits of sigmoid and product one after the other; `keep`: the sigmoid is an output."""
+    kind = NUMPY[dtype]
+    x = np.concatenate([specials(dtype).astype(kind), np.linspace(-110, 110, 501).astype(kind)])
+    for reverse in (False, True):
+        builder = Builder()
+        value = builder.input(dtype)
+        sigmoid = builder.emit("sigmoid", value)
+        product = builder.emit("mul", *((sigmoid, value) if reverse else (value, sigmoid)))
+        builder.output(product)
+        if keep:
+            builder.output(sigmoid)
+        got = machine.run(builder.build().text, [x], x.size, isa=isa)
+        alone = Builder()
+        alone.output(alone.emit("sigmoid", alone.input(dtype)))
+        with np.errstate(all="ignore"):
+            want = x * machine.run(alone.build().text, [x], x.size, isa=isa)[0]
+        np.testing.assert_array_equal(got[0], want)

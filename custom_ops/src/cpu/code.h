@@ -128,6 +128,7 @@ struct StageTable {
   // that is one; the other choice is b.
   StageFunction choose[kCompares][2][2] = {};
   StageFunction mask8[2] = {};                // acc = acc and, or the bool in memory at a
+  StageFunction silu = nullptr;             // acc = acc * sigmoid(acc), of float32
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type
   StageFunction store[kDTypes] = {};        // output a = acc, to a storage type
   StageFunction store_loop[kDTypes] = {};   // store, then loop

@@ -63,6 +63,11 @@ void power_loop(ONNXFUSE_PARAMETERS) {
   X(sin, false) X(cos, false) X(tan, false) X(asin, false) X(acos, false)                                           \
   X(atan, false) X(sinh, false) X(cosh, false) X(asinh, false) X(acosh, false) X(atanh, false)
 
+struct function_silu {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a) { return a * sigmoid(a); }
+};
+
 #define ONNXFUSE_FUNCTION(name, frequent)                                    \
   struct function_##name {                                                   \
     template <class V>                                                       \
@@ -79,6 +84,7 @@ void add_functions(StageTable& table) {
       function_stage<function_##name, V, wide, frequent && lanes == Lanes::kF32>();
   ONNXFUSE_FUNCTIONS(ONNXFUSE_FUNCTION)
 #undef ONNXFUSE_FUNCTION
+  if constexpr (lanes == Lanes::kF32) table.silu = function_stage<function_silu, V, wide, true>();
   InstructionStages& power = table.instruction[static_cast<std::size_t>(Opcode::k_pow)][k];
   power.form[InstructionStages::kAccMem] = stage(power_loop<V, wide, false>);
   power.form[InstructionStages::kMemAcc] = stage(power_loop<V, wide, true>);

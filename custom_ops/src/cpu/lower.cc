@@ -236,10 +236,12 @@ class Lowering {
   }
 
   void unary(uint32_t a, const Stmt& s) {
-    if (entry(s).form[0] == nullptr) missing(s);
+    const bool is_silu = s.op == Opcode::k_sigmoid && s.bits == kTimesOperand;
+    const StageFunction function = is_silu ? table_.silu : entry(s).form[0];
+    if (function == nullptr) missing(s);
     load(a);
     keep(1);
-    push(entry(s).form[0]);
+    push(function);
     if (entry(s).wraps) wrap(s);
   }
 

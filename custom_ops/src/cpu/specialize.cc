@@ -49,12 +49,17 @@ class Specializer {
   Program run() {
     new_.inputs = old_.inputs;
     for (uint32_t v = 0; v < old_.inputs.size(); ++v) ids_.push_back(v);
+    uses_.resize(old_.inputs.size() + old_.statements.size());
+    for (uint32_t v : old_.outputs) ++uses_[v];
+    for (const Stmt& s : old_.statements)
+      for (size_t k = 0; k < info(s.op).arity; ++k) ++uses_[s.operands[k]];
     for (const Stmt& statement : old_.statements) {
       Stmt s = statement;
       for (size_t k = 0; k < info(s.op).arity; ++k) s.operands[k] = ids_[s.operands[k]];
       if (s.op == Opcode::k_pow) ids_.push_back(power(s, known(statement.operands[1])));
       else if (s.op == Opcode::k_select) ids_.push_back(bound(s));
       else if (s.op == Opcode::k_tanh) ids_.push_back(tanh(s));
+      else if (s.op == Opcode::k_mul) ids_.push_back(product(s, statement));
       else ids_.push_back(add(s));
     }
     for (uint32_t v : old_.outputs) new_.outputs.push_back(ids_[v]);
@@ -149,6 +154,14 @@ class Specializer {
     return add(Opcode::k_div, type, n, add(Opcode::k_add, type, n, two));
   }
 
+  // x * sigmoid(x), in any order, where nothing else needs the sigmoid.
+  uint32_t product(const Stmt& s, const Stmt& old) {
+    for (size_t k = 0; k < 2 && s.t1 == DType::k_f32; ++k)
+      if (operand(s.operands[k], Opcode::k_sigmoid) == s.operands[1 - k] && uses_[old.operands[k]] == 1)
+        return add(Stmt{Opcode::k_sigmoid, s.t1, s.t1, {s.operands[1 - k], 0, 0}, kTimesOperand});
+    return add(s);
+  }
+
   uint32_t power(const Stmt& s, std::optional<double> exponent) {
     const DType type = s.t1;
     const uint32_t a = s.operands[0];
@@ -166,6 +179,7 @@ class Specializer {
   const DType* const input_storage_;
   const uint64_t* const scalars_;
   Program new_;
+  std::vector<uint32_t> uses_;  // of each old value
   std::vector<uint32_t> ids_;  // of each old value in the new program
 };
 
