@@ -141,6 +141,7 @@ struct StageTable {
   StageFunction select[2][3] = {};          // by the width of the choices and the operand that is in acc; the other
                                             // two are a and b, in the order of the instruction
   StageFunction lanes[2][2] = {};           // [width][acc is the second operand]: acc = lanes(acc, b), through slot a
+  StageFunction prefetch[4] = {};           // of input a, by the logarithm of the bytes of an element
   StageFunction loop = nullptr;             // the next tile, or the end
   StageFunction end = nullptr;
 };

@@ -67,6 +67,15 @@ void store_loop_stage(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_LOOP(wide);
 }
 
+// Asks for what is read a few tiles later: while a tile of a long program is computed, nothing else would.
+template <std::size_t kElement, bool wide>
+void prefetch_stage(ONNXFUSE_PARAMETERS) {
+  constexpr std::size_t kTile = kCount<F32, wide> * kF32 * kElement, kAhead = 1024, kLine = 64;
+  const char* const p = address(c, ip->a, i * kElement / 4);
+  for (std::size_t k = 0; k < kTile; k += kLine) __builtin_prefetch(p + kAhead + k);
+  ONNXFUSE_NEXT;
+}
+
 template <class V, bool wide>
 void stream_stage(ONNXFUSE_PARAMETERS) {
   char* const p = const_cast<char*>(address(c, ip->a, i * (sizeof(V{}[0]) / 4)));
@@ -144,6 +153,10 @@ void add_all(StageTable& table) {
     add_width<F64, wide>(table);
   }
   table.loop = stage(loop_stage<wide>);
+  table.prefetch[0] = stage(prefetch_stage<1, wide>);
+  table.prefetch[1] = stage(prefetch_stage<2, wide>);
+  table.prefetch[2] = stage(prefetch_stage<4, wide>);
+  table.prefetch[3] = stage(prefetch_stage<8, wide>);
   table.end = stage(end_stage);
 }
 

@@ -474,6 +474,20 @@ class Lowering {
     if (last().function == table_.store_loop[static_cast<size_t>(DType::k_f32)]) pair(kFirsts, kStoreLoop, {last().a});
   }
 
+  // In front of the stages of `stream`: one for each input.
+  void prefetch() {
+    std::vector<Stage> stages;
+    for (uint32_t v = 0; v < graph_.program.inputs.size(); ++v) {
+      if (!code_.reads[v] || graph_.values[v].once) continue;
+      Stage stage;
+      const size_t bytes = size_of(graph_.values[v].storage);
+      stage.function = table_.prefetch[bytes == 8 ? 3 : bytes / 2];
+      stage.a = place_of_source(v);
+      stages.push_back(stage);
+    }
+    code_.stream.insert(code_.stream.begin(), stages.begin(), stages.end());
+  }
+
   void stream() {
     bool any = false;
     code_.stream = code_.loop;
@@ -488,6 +502,7 @@ class Lowering {
       }
     }
     if (!any) code_.stream.clear();
+    else prefetch();
   }
 
   void store_outputs(uint32_t v, std::vector<bool>& stored) {
