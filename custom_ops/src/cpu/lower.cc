@@ -79,6 +79,8 @@ class Lowering {
 
   // ---- where values are
 
+  bool is_constant(uint32_t v) const { return graph_.values[v].kind == Value::kConstant; }
+
   void place_inputs() {
     for (uint32_t v = 0; v < graph_.program.inputs.size(); ++v) {
       const Value& value = graph_.values[v];
@@ -93,7 +95,7 @@ class Lowering {
 
   // Where the value is in memory; a constant gets its tile when it is first asked for.
   Place place(uint32_t v) {
-    if (!is_placed_[v] && graph_.values[v].kind == Value::kConstant) {
+    if (!is_placed_[v] && is_constant(v)) {
       place_[v] = constant(bytes(v), graph_.values[v].bits);
       is_placed_[v] = true;
     }
@@ -111,7 +113,7 @@ class Lowering {
     return entry->second;
   }
 
-  bool in_memory(uint32_t v) const { return is_placed_[v] || graph_.values[v].kind == Value::kConstant; }
+  bool in_memory(uint32_t v) const { return is_placed_[v] || is_constant(v); }
 
   void count_uses() {
     for (const auto* part : {&graph_.once, &graph_.loop})
@@ -278,8 +280,6 @@ class Lowering {
     }
   }
 
-  bool is_constant(uint32_t v) const { return graph_.values[v].kind == Value::kConstant; }
-
   // `one` is a constant.
   void with_one(uint32_t a, uint32_t one, const InstructionStages& stages, int half) {
     const bool is_sub = half == kSubMem;  // x - c is x + -c
@@ -404,8 +404,7 @@ class Lowering {
   bool is_known(uint32_t v) const {
     bool known = graph_.values[v].kind == Value::kStatement;
     for (size_t k = 0; k < graph_.arity(v); ++k)
-      known &= graph_.values[graph_.operand(v, k)].kind == Value::kConstant ||
-               graph_.values[graph_.operand(v, k)].kind == Value::kStatement;
+      known &= is_constant(graph_.operand(v, k)) || graph_.values[graph_.operand(v, k)].kind == Value::kStatement;
     return known;
   }
 
