@@ -17,6 +17,10 @@ enum class Isa { kBest, kBaseline, kAvx2, kAvx512, kNeon };
 Isa pick_isa(Isa wanted);
 const char* name(Isa isa) noexcept;  // "avx2"
 
+// How a call goes about memory. kAhead: inputs are many and large, so they are asked for some way ahead. kPast: outputs
+// need not stay in the caches either; then the thread calls `fence` after its last run.
+enum class Traffic : uint8_t { kCached, kAhead, kPast };
+
 // Immutable after build; one machine is used by many threads at once.
 class Machine {
  public:
@@ -37,12 +41,12 @@ class Machine {
   // Estimated time, in ns an element.
   virtual double cost() const noexcept = 0;
 
-  // Runs n elements. Input k lies contiguous in its storage type (step[k] = 1), or is one element for all (step[k] =
-  // 0); outputs are contiguous. An output may be the same memory as a contiguous input of equal element size: all
-  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation. `stream`: outputs need
-  // not stay in the caches; then the thread calls `fence` after its last run.
+  // Runs n elements. Input k lies contiguous in its storage type (step[k] = 1), is one element for all (0), or lasts for
+  // 2^step[k] bytes, at least a tile, and then begins anew (2 and more; n is a multiple of the tile then); outputs are
+  // contiguous. An output may be the same memory as a contiguous input of equal element size: all
+  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation.
   virtual void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame,
-                   bool stream = false) const noexcept = 0;
+                   Traffic traffic = Traffic::kCached) const noexcept = 0;
   virtual void fence() const noexcept = 0;
 };
 

@@ -79,9 +79,9 @@ struct Spot {
 class Sweep {
  public:
   Sweep(const Machine& machine, std::vector<Values> in, std::vector<Values> out, const int* over, size_t most,
-        bool stream)
+        Traffic traffic)
       : machine_(machine), in_(std::move(in)), out_(std::move(out)), over_(over, over + out_.size()),
-        frame_(machine.frame_bytes()), stream_(stream) {
+        frame_(machine.frame_bytes()), traffic_(traffic) {
     for (const Values& v : in_) in_pages_.push_back(std::make_unique<Pages>(v.bytes(most) + 2 * kMargin));
     for (const Values& v : out_) out_pages_.push_back(std::make_unique<Pages>(v.bytes(most) + 2 * kMargin));
   }
@@ -104,8 +104,8 @@ class Sweep {
     // The end of the frame is that of its page, where its size is a multiple of the alignment.
     uint8_t* frame = frame_.end() - (machine_.frame_bytes() + kMargin - 1) / kMargin * kMargin;
     upper_halves::clear();
-    machine_.run(in, steps, out, n, frame, stream_);
-    if (stream_) machine_.fence();
+    machine_.run(in, steps, out, n, frame, traffic_);
+    if (traffic_ == Traffic::kPast) machine_.fence();
     if (upper_halves::in_use()) return "the upper halves of vector registers are left in use";
     return judge(n, in_place, out_place);
   }
@@ -139,7 +139,7 @@ class Sweep {
   std::vector<int> over_;
   std::vector<std::unique_ptr<Pages>> in_pages_, out_pages_;
   Pages frame_;
-  bool stream_;
+  Traffic traffic_;
 };
 
 }  // namespace
@@ -147,11 +147,11 @@ class Sweep {
 
 // Runs a program on 0 to `most` elements: at every byte offset from 0 to 63 behind a page without access, and right
 // before one. `in`, `out`: the elements that go in and that must come out, at least `most` of them where `step` is 1;
-// `over`: for each output, the input whose memory it takes, or -1; `stream`: outputs go past the caches. Returns the
+// `over`: for each output, the input whose memory it takes, or -1; `traffic`: a number of Traffic. Returns the
 // number of runs; -1 with a message in `error`.
 ONNXFUSE_EXPORT long onnxfuse_test_places(const char* program, size_t len, int isa, const int* in_storage,
                                           const int* out_storage, const void* const* in, const uint8_t* step,
-                                          const void* const* out, const int* over, size_t most, int stream,
+                                          const void* const* out, const int* over, size_t most, int traffic,
                                           char* error, size_t error_len) {
   using namespace onnxfuse;
   try {
@@ -167,7 +167,7 @@ ONNXFUSE_EXPORT long onnxfuse_test_places(const char* program, size_t len, int i
       to.push_back({static_cast<const uint8_t*>(out[k]), size_of(out_types[k]), false});
     }
     const auto machine = Machine::build(parsed, in_types.data(), out_types.data(), static_cast<Isa>(isa));
-    Sweep sweep(*machine, from, to, over, most, stream != 0);
+    Sweep sweep(*machine, from, to, over, most, static_cast<Traffic>(traffic));
     const faults::Watch watch;
     volatile size_t at = 0, offset = 0;
     volatile bool at_end = false;

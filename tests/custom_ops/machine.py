@@ -75,14 +75,15 @@ class MachineLibrary:
         *,
         isa: str,
         over: dict[int, int] | None = None,
-        stream: bool = False,
+        traffic: int = 0,
     ) -> int:
         """Runs 0 to `most` elements in every place: 64 byte offsets behind a page that nothing may touch, and before
         one.
 
         Outputs must have the bits of `want`, whose arrays have at least `most` elements, as have those inputs that are
-        not of rank 0 (one element for all). `over` maps outputs to the inputs whose memory they take. `stream`: outputs
-        go past the caches. Returns the number of runs. Raises MachineError with the place where something is wrong.
+        not of rank 0 (one element for all). `over` maps outputs to the inputs whose memory they take. `traffic`: 1 asks
+        for inputs ahead, 2 also stores past the caches. Returns the number of runs. Raises MachineError with the place
+        where something is wrong.
         """
         program = Program.parse(text)
         arrays = [np.ascontiguousarray(a, NUMPY[i.dtype]) for a, i in zip(inputs, program.inputs, strict=True)]
@@ -101,7 +102,7 @@ class MachineLibrary:
             (ctypes.c_uint8 * len(steps))(*steps),
             (ctypes.c_void_p * len(outputs))(*[w.ctypes.data for w in outputs]),
             (ctypes.c_int * len(outputs))(*[(over or {}).get(k, -1) for k in range(len(outputs))]),
-            ctypes.c_size_t(most), int(stream), message, ctypes.c_size_t(_MESSAGE),
+            ctypes.c_size_t(most), traffic, message, ctypes.c_size_t(_MESSAGE),
         ))  # fmt: skip
         if runs < 0:
             raise MachineError(message.value.decode())

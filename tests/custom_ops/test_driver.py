@@ -179,7 +179,24 @@ THREADED: dict[str, tuple[list[Shape], list[int]]] = {
     "short-columns": ([(50_001, 3), (50_001, 1)], []),
     "channels": ([(11, 37, 7, 31), (37,)], [0, 2]),
     "middle": ([(40, 1, 77, 13), (1, 3, 77, 1), (40, 3, 1, 13)], []),
+    "repeats": ([(300, 4, 64), (64,), (4, 64), ()], []),
+    "large-and-many": ([(1100, 331), (1100, 331), (1100, 331), (331,)], []),
 }
+
+# Inputs that do nothing but begin anew after a power of two of bytes; in the last two lists they do more, or are short.
+REPEATS: list[list[Shape]] = [
+    [(9, 64), (64,)], [(9, 128), (128,)], [(7, 256), (256,), (1,)], [(5, 4096), (4096,)], [(3, 8192), (8192,)],
+    [(3, 2, 4, 128), (128,), (4, 128), (2, 4, 128)], [(512,), (6, 512)], [(6, 1, 256), (6, 5, 256), (5, 256)],
+    [(9, 256), (256,), (9, 1)], [(9, 4, 32), (32,)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtypes", ["f32", "f16", "u8", "f64", "bool", "mixed"])
+@pytest.mark.parametrize("shapes", REPEATS, ids=str)
+def test_repeats(library: TestLibrary, shapes: list[Shape], dtypes: str, threads: int) -> None:
+    mixed = ["f16", "f32", "u8", "i64"]
+    check(library, shapes, [dtypes if dtypes != "mixed" else mixed[k] for k in range(len(shapes))], threads=threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -249,7 +266,7 @@ def inplace_text(pads: Sequence[int] = (0, 0)) -> str:
     ("first", "second"),
     [
         ((1000,), (1000,)), ((50, 300), (300,)), ((500, 3), (3,)), ((500, 3), (500, 1)), ((70, 3001), (70, 1)),
-        ((5,), ()),
+        ((5,), ()), ((60, 256), (256,)),
     ],
     ids=str,
 )  # fmt: skip

@@ -115,6 +115,21 @@ def test_compare_and_choose(machine: MachineLibrary, isa: str, op: str, masked: 
         same_bits(machine.run(program.text, inputs, x.size, isa=isa)[0], program.evaluate(inputs, [])[0])
 
 
+@pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sigmoid", "expm1", "log1p", "sin"])
+def test_functions_of_a_tensor(machine: MachineLibrary, isa: str, name: str) -> None:
+    """A function that takes its operand from memory gives the bits of the one that finds it in registers."""
+    x = np.concatenate([specials("f32").astype(np.float32), np.linspace(-20, 20, 999, dtype=np.float32)])
+    builder = Builder()
+    value = builder.input("f32")
+    builder.output(builder.emit(name, value))
+    builder.output(builder.emit(name, builder.emit("add", value, builder.const("f32", -0.0))))
+    builder.output(builder.emit("mul", value, builder.emit(name, value)))
+    one, two, three = machine.run(builder.build().text, [x], x.size, isa=isa)
+    same_bits(one, two)
+    with np.errstate(all="ignore"):
+        same_bits(three, x * two)
+
+
 @pytest.fixture
 def streaming(library: TestLibrary) -> Iterator[TestLibrary]:
     """The library with a threshold of one byte for stores past the caches."""

@@ -107,6 +107,34 @@ def test_tanh_of_softplus(machine: MachineLibrary, isa: str, dtype: str) -> None
                                        atol=2 * float(np.finfo(kind).smallest_subnormal))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("computed", [False, True])
+def test_x_times_the_tanh_of_its_softplus(
+    machine: MachineLibrary, isa: str, computed: bool, keep: bool, reverse: bool
+) -> None:
+    """Mish as one stage, of a tensor and of what a stage before has computed, has the bits of tanh and product one
+    after the other; `keep`: the tanh is an output, so that it is not."""
+    x = np.concatenate([specials("f32").astype(np.float32), np.linspace(-110, 110, 5001, dtype=np.float32)])
+
+    def outputs(*what: str) -> list[np.ndarray]:
+        builder = Builder()
+        value = builder.input("f32")
+        if computed:
+            value = builder.emit("add", value, builder.const("f32", 0.5))
+        tail = builder.emit("log1p", builder.emit("exp", builder.emit("neg", builder.emit("abs", value))))
+        tanh = builder.emit("tanh", builder.emit("add", builder.emit("max", value, builder.const("f32", 0.0)), tail))
+        if "product" in what:
+            builder.output(builder.emit("mul", *((tanh, value) if reverse else (value, tanh))))
+        if "tanh" in what:
+            builder.output(tanh)
+        return machine.run(builder.build().text, [x], x.size, isa=isa)
+
+    with np.errstate(all="ignore"):
+        want = (x + np.float32(0.5) if computed else x) * outputs("tanh")[0]
+    np.testing.assert_array_equal(outputs("product", *(["tanh"] if keep else []))[0], want)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_x_times_its_sigmoid(machine: MachineLibrary, isa: str, dtype: str, keep: bool) -> None:

@@ -181,8 +181,8 @@ def test_every_length_everywhere(machine: MachineLibrary, isa: str, name: str) -
             np.testing.assert_allclose(got, true, rtol=1e-5 if got.dtype.itemsize > 2 else 2e-3, atol=1e-5)
         else:
             np.testing.assert_array_equal(got, true)
-    for stream in (False, True):
-        assert machine.everywhere(text, inputs, want, tiles - 1, isa=isa, over=case.over, stream=stream) == 65 * tiles
+    for traffic in (0, 1, 2):
+        assert machine.everywhere(text, inputs, want, tiles - 1, isa=isa, over=case.over, traffic=traffic) == 65 * tiles
 
 
 def test_the_sweep_sees_what_is_wrong(machine: MachineLibrary) -> None:

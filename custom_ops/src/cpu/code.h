@@ -56,7 +56,8 @@ struct Place {
 };
 
 // Memory at base + (i * element size & mask), where i is the first element of the tile. A mask of zero makes it one tile
-// for all: a slot of the frame, a constant, a value computed once a call, or a single element that was expanded.
+// for all: a slot of the frame, a constant, a value computed once a call, or a single element that was expanded. One of
+// 2^n - 1 repeats 2^n bytes.
 struct Source {
   const char* base;
   size_t mask;
@@ -89,7 +90,7 @@ inline Source& source(Context* context, Place place) noexcept {
 // The stages of one instruction for one kind of lanes.
 struct InstructionStages {
   // By where the operands are. `One`: a constant that stands in the stage itself. Unary instructions have only the first
-  // form; but for it and kMemAcc, a binary one may lack any.
+  // form, the elementary functions also kMemAcc, with the operand in memory; but for these two a binary one may lack any.
   enum Form { kAccMem, kMemAcc, kMemMem, kAccAcc, kAccOne, kMemOne, kForms };
   StageFunction form[kForms] = {};
   bool wraps = false;  // the result may leave the range of i8, i16, u8, u16
@@ -128,7 +129,7 @@ struct StageTable {
   // that is one; the other choice is b.
   StageFunction choose[kCompares][2][2] = {};
   StageFunction mask8[2] = {};                // acc = acc and, or the bool in memory at a
-  StageFunction silu = nullptr;             // acc = acc * sigmoid(acc), of float32
+  InstructionStages silu, tanh_softplus, mish;  // of float32: x sigmoid(x), tanh(softplus(x)), x tanh(softplus(x))
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type
   StageFunction store[kDTypes] = {};        // output a = acc, to a storage type
   StageFunction store_loop[kDTypes] = {};   // store, then loop

@@ -13,17 +13,29 @@ namespace {
 // after the other, to keep the code small. One vector is a chain of operations that wait for each other, longer than a
 // processor looks ahead, so several chains have to run side by side: gcc's scheduler interleaves the vectors
 // (CMakeLists.txt), which is up to 1.2 times faster than packs, in which every operation is written four times in a row.
-template <class Op, class V, bool wide>
+//
+// An operand in memory is read vector by vector: a tile of it would take half of the registers of AVX2. A function that
+// needs it at the end, too, reads it a second time: `again` is the same value, from an address that the compiler does not
+// know to be the same, or it would keep a register for each.
+template <class Op, class V, bool wide, bool memory>
 void function_straight(ONNXFUSE_PARAMETERS) {
+  const char* const p = memory ? operand<V>(c, ip->a, i) : nullptr;
 #ifdef __clang__
-  const Pack<V> lower = Op::apply(Pack<V>(a0, a1, a2, a3));
+  if constexpr (memory) ONNXFUSE_EACH((kCount<V, wide>), at<V>(p, u));
+  const Pack<V> x(a0, a1, a2, a3), lower = Op::apply(x, x);
   a0 = lower.v0, a1 = lower.v1, a2 = lower.v2, a3 = lower.v3;
   if constexpr (kCount<V, wide> == 8) {
-    const Pack<V> upper = Op::apply(Pack<V>(a4, a5, a6, a7));
+    const Pack<V> y(a4, a5, a6, a7), upper = Op::apply(y, y);
     a4 = upper.v0, a5 = upper.v1, a6 = upper.v2, a7 = upper.v3;
   }
 #else
-  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a));
+  if constexpr (memory) {
+    const char* q = p;
+    __asm__("" : "+r"(q));
+    ONNXFUSE_EACH((kCount<V, wide>), Op::apply(at<V>(p, u), at<V>(q, u)));
+  } else {
+    ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a, a));
+  }
 #endif
   ONNXFUSE_NEXT;
 }
@@ -33,15 +45,20 @@ void function_loop(ONNXFUSE_PARAMETERS) {
   V tile[8];
   ONNXFUSE_EACH((kCount<V, wide>), (tile[u] = a));
 #pragma GCC unroll 1
-  for (std::size_t k = 0; k < kCount<V, wide>; ++k) tile[k] = Op::apply(tile[k]);
+  for (std::size_t k = 0; k < kCount<V, wide>; ++k) tile[k] = Op::apply(tile[k], tile[k]);
   ONNXFUSE_EACH((kCount<V, wide>), tile[u]);
   ONNXFUSE_NEXT;
 }
 
-template <class Op, class V, bool wide, bool straight>
-StageFunction function_stage() {
-  if constexpr (straight) return stage(function_straight<Op, V, wide>);
-  else return stage(function_loop<Op, V, wide>);
+// kMemory: straight, and with a form for an operand in memory. It is not faster than a load for every function.
+enum How { kLoop, kStraight, kMemory };
+
+template <class Op, class V, bool wide, How how>
+void add_function(InstructionStages& entry) {
+  using Entry = InstructionStages;
+  if constexpr (how == kLoop) entry.form[Entry::kAccMem] = stage(function_loop<Op, V, wide>);
+  else entry.form[Entry::kAccMem] = stage(function_straight<Op, V, wide, false>);
+  if constexpr (how == kMemory && !wide) entry.form[Entry::kMemAcc] = stage(function_straight<Op, V, wide, true>);
 }
 
 template <class V, bool wide, bool reverse>
@@ -58,20 +75,30 @@ void power_loop(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_NEXT;
 }
 
+// How those of float32 are written.
 #define ONNXFUSE_FUNCTIONS(X)                                                                                       \
-  X(exp, true) X(log, true) X(erf, true) X(tanh, true) X(sigmoid, true) X(expm1, true) X(log1p, true)               \
-  X(sin, false) X(cos, false) X(tan, false) X(asin, false) X(acos, false)                                           \
-  X(atan, false) X(sinh, false) X(cosh, false) X(asinh, false) X(acosh, false) X(atanh, false)
+  X(exp, kStraight) X(log, kStraight) X(erf, kMemory) X(tanh, kStraight) X(sigmoid, kMemory)                        \
+  X(expm1, kStraight) X(log1p, kStraight)                                                                           \
+  X(sin, kLoop) X(cos, kLoop) X(tan, kLoop) X(asin, kLoop) X(acos, kLoop) X(atan, kLoop)                            \
+  X(sinh, kLoop) X(cosh, kLoop) X(asinh, kLoop) X(acosh, kLoop) X(atanh, kLoop)
 
 struct function_silu {
   template <class V>
-  ONNXFUSE_INLINE V apply(V a) { return a * sigmoid(a); }
+  ONNXFUSE_INLINE V apply(V a, V again) { return again * sigmoid(a); }
+};
+struct function_tanh_softplus {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V) { return tanh_softplus(a); }
+};
+struct function_mish {
+  template <class V>
+  ONNXFUSE_INLINE V apply(V a, V again) { return again * tanh_softplus(a); }
 };
 
-#define ONNXFUSE_FUNCTION(name, frequent)                                    \
+#define ONNXFUSE_FUNCTION(name, how)                                         \
   struct function_##name {                                                   \
     template <class V>                                                       \
-    ONNXFUSE_INLINE V apply(V a) { return name(a); }                         \
+    ONNXFUSE_INLINE V apply(V a, V) { return name(a); }                      \
   };
 ONNXFUSE_FUNCTIONS(ONNXFUSE_FUNCTION)
 #undef ONNXFUSE_FUNCTION
@@ -79,12 +106,16 @@ ONNXFUSE_FUNCTIONS(ONNXFUSE_FUNCTION)
 template <class V, Lanes lanes, bool wide>
 void add_functions(StageTable& table) {
   constexpr std::size_t k = static_cast<std::size_t>(lanes);
-#define ONNXFUSE_FUNCTION(name, frequent)                                   \
-  table.instruction[static_cast<std::size_t>(Opcode::k_##name)][k].form[0] = \
-      function_stage<function_##name, V, wide, frequent && lanes == Lanes::kF32>();
+#define ONNXFUSE_FUNCTION(name, how)                                      \
+  add_function<function_##name, V, wide, lanes == Lanes::kF32 ? how : kLoop>( \
+      table.instruction[static_cast<std::size_t>(Opcode::k_##name)][k]);
   ONNXFUSE_FUNCTIONS(ONNXFUSE_FUNCTION)
 #undef ONNXFUSE_FUNCTION
-  if constexpr (lanes == Lanes::kF32) table.silu = function_stage<function_silu, V, wide, true>();
+  if constexpr (lanes == Lanes::kF32) {
+    add_function<function_silu, V, wide, kMemory>(table.silu);
+    add_function<function_tanh_softplus, V, wide, kMemory>(table.tanh_softplus);
+    add_function<function_mish, V, wide, kMemory>(table.mish);
+  }
   InstructionStages& power = table.instruction[static_cast<std::size_t>(Opcode::k_pow)][k];
   power.form[InstructionStages::kAccMem] = stage(power_loop<V, wide, false>);
   power.form[InstructionStages::kMemAcc] = stage(power_loop<V, wide, true>);

@@ -183,14 +183,15 @@ template <class First_, class Second_>
 void pair_stage(ONNXFUSE_PARAMETERS) {
   using V = F32;
   constexpr int first = kOperands<First_>, all = first + kOperands<Second_>;
-  static_assert(all <= 2, "a stage has two places");
+  static_assert(all <= 2 || !(First_::kOne || Second_::kOne), "the third place is where the constants are");
   const char* const p = all > 0 ? operand<V>(c, ip->a, i) : nullptr;
   const char* const q = all > 1 ? operand<V>(c, ip->b, i) : nullptr;
+  const char* const other = all > 2 ? operand<V>(c, third(ip), i) : nullptr;
   const V k0 = one<V>(&ip->constant), k1 = one<V>(reinterpret_cast<const char*>(&ip->constant) + 4);
   const auto step = [=](V a, std::size_t u) __attribute__((always_inline)) {
     const V from = First_::kAcc ? a : at<V>(p, u);
     const V with = First_::kOne ? k0 : at<V>(First_::kAcc ? p : q, u);
-    const V then = Second_::kOne ? k1 : at<V>(first == 0 ? p : q, u);
+    const V then = Second_::kOne ? k1 : at<V>(first == 0 ? p : first == 1 ? q : other, u);
     return Second_::Op::apply(First_::Op::apply(from, with), then);
   };
   ONNXFUSE_EACH(8, step(a, u));
@@ -199,8 +200,7 @@ void pair_stage(ONNXFUSE_PARAMETERS) {
 
 template <int first, int second>
 void add_pair(StageTable& table) {
-  if constexpr (kOperands<StepOf<first>> + kOperands<StepOf<second>> <= 2)
-    table.pair[first][second] = stage(pair_stage<StepOf<first>, StepOf<second>>);
+  table.pair[first][second] = stage(pair_stage<StepOf<first>, StepOf<second>>);
   if constexpr (second < kMinOne) {
     add_pair<first, second + 1>(table);
   } else {

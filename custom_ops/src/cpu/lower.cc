@@ -238,13 +238,21 @@ class Lowering {
   }
 
   void unary(uint32_t a, const Stmt& s) {
-    const bool is_silu = s.op == Opcode::k_sigmoid && s.bits == kTimesOperand;
-    const StageFunction function = is_silu ? table_.silu : entry(s).form[0];
-    if (function == nullptr) missing(s);
-    load(a);
-    keep(1);
-    push(function);
-    if (entry(s).wraps) wrap(s);
+    using Form = InstructionStages;
+    const InstructionStages& stages = s.bits == 0             ? entry(s)
+                                      : s.bits == kOfSoftplus ? table_.tanh_softplus
+                                      : s.op == Opcode::k_tanh ? table_.mish
+                                                               : table_.silu;
+    if (stages.form[0] == nullptr) missing(s);
+    if (acc_ != a && stages.form[Form::kMemAcc] != nullptr) {
+      keep(0);
+      push(stages.form[Form::kMemAcc], place(a));
+    } else {
+      load(a);
+      keep(1);
+      push(stages.form[0]);
+    }
+    if (stages.wraps) wrap(s);
   }
 
   void binary(uint32_t a, uint32_t b, const Stmt& s) {
@@ -471,10 +479,11 @@ class Lowering {
     else push(table_.loop);
     stream();
     if (last().function == table_.store_loop[static_cast<size_t>(DType::k_f32)]) pair(kFirsts, kStoreLoop, {last().a});
+    code_.ahead = with_prefetch();
   }
 
-  // In front of the stages of `stream`: one for each input.
-  void prefetch() {
+  // A stage for each input, in front of those of the loop.
+  std::vector<Stage> with_prefetch() const {
     std::vector<Stage> stages;
     for (uint32_t v = 0; v < graph_.program.inputs.size(); ++v) {
       if (!code_.reads[v] || graph_.values[v].once) continue;
@@ -484,12 +493,13 @@ class Lowering {
       stage.a = place_of_source(v);
       stages.push_back(stage);
     }
-    code_.stream.insert(code_.stream.begin(), stages.begin(), stages.end());
+    stages.insert(stages.end(), code_.loop.begin(), code_.loop.end());
+    return stages;
   }
 
   void stream() {
     bool any = false;
-    code_.stream = code_.loop;
+    code_.stream = with_prefetch();
     for (Stage& stage : code_.stream) {
       for (size_t type = 0; type < kDTypes; ++type) {
         if (table_.stream[type] == nullptr) continue;
@@ -501,7 +511,6 @@ class Lowering {
       }
     }
     if (!any) code_.stream.clear();
-    else prefetch();
   }
 
   void store_outputs(uint32_t v, std::vector<bool>& stored) {

@@ -26,7 +26,8 @@ struct Fixed {
 struct Code {
   std::vector<Stage> once;  // run once a call, before the loop; empty when all it needs is known
   std::vector<Stage> loop;
-  std::vector<Stage> stream;         // the loop with stores past the caches; empty if none of its stores can
+  std::vector<Stage> ahead;          // the loop that asks for inputs a few tiles before it reads them
+  std::vector<Stage> stream;         // that with stores past the caches; empty if none of its stores can
   std::vector<Fixed> fixed;          // the sources behind those of the inputs and outputs
   std::vector<CacheLine> constants;  // a tile of each that an operand in memory needs
   size_t slot_bytes = 0;             // of the frame: values that wait

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "../fill.h"
 #include "isa.h"
 #include "lower.h"
 
@@ -23,26 +24,6 @@ double addition_ns(Isa isa) {
       return 0.035;
     default:
       return 0.1;
-  }
-}
-
-template <class T>
-void spread(char* p, const void* element, size_t count) {
-  T x;
-  std::memcpy(&x, element, sizeof x);
-  for (size_t i = 0; i < count; ++i) std::memcpy(p + i * sizeof x, &x, sizeof x);
-}
-
-void spread(char* p, const void* element, size_t bytes, size_t count) {
-  switch (bytes) {
-    case 1:
-      return spread<uint8_t>(p, element, count);
-    case 2:
-      return spread<uint16_t>(p, element, count);
-    case 4:
-      return spread<uint32_t>(p, element, count);
-    default:
-      return spread<uint64_t>(p, element, count);
   }
 }
 
@@ -81,7 +62,7 @@ class TileMachine final : public Machine {
   void fence() const noexcept override { table_->fence(); }
 
   void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame,
-           bool stream) const noexcept override {
+           Traffic traffic) const noexcept override {
     if (n == 0) return;
     const size_t tile = table_->tile;
     char* const base = static_cast<char*>(frame);
@@ -91,10 +72,12 @@ class TileMachine final : public Machine {
     context.first = code_.loop.data();
     set_fixed(code_, &context, first_fixed_, base + slots_, base + hoisted_);
     for (const Operand& input : inputs_) {
-      if (step[input.index] != 0) {
-        input_source(context, input) = {static_cast<const char*>(in[input.index]), ~size_t{0}};
+      const uint8_t moves = step[input.index];
+      if (moves != 0) {
+        const size_t mask = moves == 1 ? ~size_t{0} : (size_t{1} << moves) - 1;
+        input_source(context, input) = {static_cast<const char*>(in[input.index]), mask};
       } else {
-        spread(base + input.frame, in[input.index], input.bytes, tile);
+        fill(base + input.frame, in[input.index], input.bytes, input.bytes * tile);
         input_source(context, input) = {base + input.frame, 0};
       }
     }
@@ -103,7 +86,7 @@ class TileMachine final : public Machine {
 
     for (const Operand& output : outputs_)
       output_source(context, output) = {static_cast<const char*>(out[output.index]), ~size_t{0}};
-    run_tiles(stream && is_aligned(out) && !code_.stream.empty() ? code_.stream : code_.loop, context, n);
+    run_tiles(tiles(traffic, out), context, n);
     const size_t rest = n % tile;
     if (rest == 0) return;
     // Elements computed twice cost less than a copy of the rest; but where an output lies over an input, that input is
@@ -124,6 +107,11 @@ class TileMachine final : public Machine {
   }
   Source& output_source(Context& context, const Operand& output) const noexcept {
     return source(&context, place_of_source(first_output_ + output.index));
+  }
+
+  const std::vector<Stage>& tiles(Traffic traffic, void* const* out) const noexcept {
+    if (traffic == Traffic::kCached) return code_.loop;
+    return traffic == Traffic::kPast && !code_.stream.empty() && is_aligned(out) ? code_.stream : code_.ahead;
   }
 
   // All whole tiles of n elements.
@@ -151,7 +139,7 @@ class TileMachine final : public Machine {
   bool in_place(const void* const* in, const uint8_t* step, void* const* out) const noexcept {
     for (const Operand& output : outputs_)
       for (const Operand& input : inputs_)
-        if (step[input.index] != 0 && in[input.index] == out[output.index]) return true;
+        if (step[input.index] == 1 && in[input.index] == out[output.index]) return true;
     return false;
   }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "graph.h"
 
@@ -141,12 +142,12 @@ class Specializer {
            new_.statements[v - new_.inputs.size()].bits == 0;
   }
 
-  // tanh(softplus(x)) is n / (n + 2) with n = e^x (e^x + 2): one function instead of three, and closer to the true value.
-  // From 40 on the quotient is 1.
+  // tanh(softplus(x)): vmath.h says how. float64 has no stage for it.
   uint32_t tanh(const Stmt& s) {
     const uint32_t x = softplus(s.operands[0]);
     const DType type = s.t1;
     if (x == kNone || !is_float(type)) return add(s);
+    if (type == DType::k_f32) return add(Stmt{Opcode::k_tanh, type, type, {x, 0, 0}, kOfSoftplus});
     const uint32_t two = constant(type, 2.0);
     const uint32_t near = add(Stmt{Opcode::k_min, type, type, {x, constant(type, 40.0), 0}, kRaw});
     const uint32_t e = add(Opcode::k_exp, type, near);
@@ -154,11 +155,15 @@ class Specializer {
     return add(Opcode::k_div, type, n, add(Opcode::k_add, type, n, two));
   }
 
-  // x * sigmoid(x), in any order, where nothing else needs the sigmoid.
+  // x * sigmoid(x) and x * tanh(softplus(x)), in any order, where nothing else needs the function.
   uint32_t product(const Stmt& s, const Stmt& old) {
-    for (size_t k = 0; k < 2 && s.t1 == DType::k_f32; ++k)
-      if (operand(s.operands[k], Opcode::k_sigmoid) == s.operands[1 - k] && uses_[old.operands[k]] == 1)
-        return add(Stmt{Opcode::k_sigmoid, s.t1, s.t1, {s.operands[1 - k], 0, 0}, kTimesOperand});
+    for (size_t k = 0; k < 2 && s.t1 == DType::k_f32; ++k) {
+      const uint32_t x = s.operands[1 - k];
+      if (uses_[old.operands[k]] != 1) continue;
+      for (const auto& [op, of] : {std::pair{Opcode::k_sigmoid, uint64_t{0}}, std::pair{Opcode::k_tanh, kOfSoftplus}})
+        if (operand(s.operands[k], op) == x && new_.statements[s.operands[k] - new_.inputs.size()].bits == of)
+          return add(Stmt{op, s.t1, s.t1, {x, 0, 0}, of | kTimesOperand});
+    }
     return add(s);
   }
 

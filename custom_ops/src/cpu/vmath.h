@@ -103,6 +103,16 @@ ONNXFUSE_INLINE X tanh(X x) {
   return as<F32>(as<U32>(X(u / (splat<F32>(1.0f) - u))) ^ sign);
 }
 
+// n / (n + 2) with n = e^x (e^x + 2): one exponential instead of three functions, and closer to the true value. From 40
+// on the quotient is 1.
+template <class X>
+ONNXFUSE_INLINE X tanh_softplus(X x) {
+  X w;
+  const X r = reduce_exp(X(min_raw(X(splat<F32>(40.0f)), max_raw(X(splat<F32>(-104.0f)), x))), w);
+  const X e = exp_scaled(r, w), n = e * (e + splat<F32>(2.0f));
+  return n / (n + splat<F32>(2.0f));
+}
+
 // ---- logarithm
 
 // log(m) - f for f = m - 1 and m in [0.75, 1.5), but for the term -f^2/2: f^3 q(f).
