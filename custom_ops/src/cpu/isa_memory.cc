@@ -18,6 +18,11 @@ struct Raw64 {
   ONNXFUSE_INLINE V get(const char* p) { return load<V>(p); }
   ONNXFUSE_INLINE void put(char* p, V v) { store(p, v); }
 };
+// A store past the caches.
+template <class Raw>
+struct Past : Raw {
+  ONNXFUSE_INLINE void put(char* p, typename Raw::V v) { stream(p, v); }
+};
 #define ONNXFUSE_FORMAT(Name, Type, bytes, from, to)                  \
   struct Name {                                                       \
     using V = Type;                                                   \
@@ -50,21 +55,14 @@ void load_stage(ONNXFUSE_PARAMETERS) {
   ONNXFUSE_NEXT;
 }
 
-template <class Format, bool wide>
+// `loop`: the last store of most programs, and on to the next tile.
+template <class Format, bool wide, bool loop>
 void store_stage(ONNXFUSE_PARAMETERS) {
   using V = typename Format::V;
   char* const p = const_cast<char*>(address(c, ip->a, i * Format::kElement / 4));
   ONNXFUSE_EACH((kCount<V, wide>), (Format::put(p + u * kStride<Format>, a), a));
-  ONNXFUSE_NEXT;
-}
-
-// The last store of most programs.
-template <class Format, bool wide>
-void store_loop_stage(ONNXFUSE_PARAMETERS) {
-  using V = typename Format::V;
-  char* const p = const_cast<char*>(address(c, ip->a, i * Format::kElement / 4));
-  ONNXFUSE_EACH((kCount<V, wide>), (Format::put(p + u * kStride<Format>, a), a));
-  ONNXFUSE_LOOP(wide);
+  if constexpr (loop) ONNXFUSE_LOOP(wide);
+  else ONNXFUSE_NEXT;
 }
 
 // Asks for what is read a few tiles later: while a tile of a long program is computed, nothing else would.
@@ -74,20 +72,6 @@ void prefetch_stage(ONNXFUSE_PARAMETERS) {
   const char* const p = address(c, ip->a, i * kElement / 4);
   for (std::size_t k = 0; k < kTile; k += kLine) __builtin_prefetch(p + kAhead + k);
   ONNXFUSE_NEXT;
-}
-
-template <class V, bool wide>
-void stream_stage(ONNXFUSE_PARAMETERS) {
-  char* const p = const_cast<char*>(address(c, ip->a, i * (sizeof(V{}[0]) / 4)));
-  ONNXFUSE_EACH((kCount<V, wide>), (stream(p + u * kBytes, a), a));
-  ONNXFUSE_NEXT;
-}
-
-template <class V, bool wide>
-void stream_loop_stage(ONNXFUSE_PARAMETERS) {
-  char* const p = const_cast<char*>(address(c, ip->a, i * (sizeof(V{}[0]) / 4)));
-  ONNXFUSE_EACH((kCount<V, wide>), (stream(p + u * kBytes, a), a));
-  ONNXFUSE_LOOP(wide);
 }
 
 template <class V, bool wide>
@@ -119,11 +103,11 @@ void lanes_binary(ONNXFUSE_PARAMETERS) {
 template <class Format, bool wide>
 void add_format(StageTable& table, DType type) {
   table.load[static_cast<std::size_t>(type)] = stage(load_stage<Format, wide>);
-  table.store[static_cast<std::size_t>(type)] = stage(store_stage<Format, wide>);
-  table.store_loop[static_cast<std::size_t>(type)] = stage(store_loop_stage<Format, wide>);
+  table.store[static_cast<std::size_t>(type)] = stage(store_stage<Format, wide, false>);
+  table.store_loop[static_cast<std::size_t>(type)] = stage(store_stage<Format, wide, true>);
   if constexpr (kStride<Format> == kBytes) {
-    table.stream[static_cast<std::size_t>(type)] = stage(stream_stage<typename Format::V, wide>);
-    table.stream_loop[static_cast<std::size_t>(type)] = stage(stream_loop_stage<typename Format::V, wide>);
+    table.stream[static_cast<std::size_t>(type)] = stage(store_stage<Past<Format>, wide, false>);
+    table.stream_loop[static_cast<std::size_t>(type)] = stage(store_stage<Past<Format>, wide, true>);
   }
 }
 
