@@ -101,7 +101,7 @@ wheel: $(LIBRARY) ## build the wheel into dist/
 	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel $(ONCE) --no-deps --wheel-dir dist .
 
 models: $(LIBRARY) ## optimize the whole corpus and write docs/models.md (long)
-	@$(BIN)/python tests/long/corpus.py --write docs/models.md
+	@$(BIN)/python -m tests.long.corpus --write docs/models.md
 
 bench: $(BENCHLIB) ## speed of the twelve chains against ONNX Runtime, hand-written loops and others (15 minutes)
 	@$(BIN)/python -m benchmarks.run_chains

@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import table
+from benchmarks import child, table
 from benchmarks.table import Figure, View
 from onnxfuse.timing import Ratio, bind, interleave, ratio
 from tests.long.corpus import cache_folder, catalog, corpus_folder, fingerprint
@@ -120,21 +119,11 @@ def measure(before: Path, after: Path, feed: Mapping[str, Any], threads: int, se
 
 def run_one(name: str, share: float, threads: Sequence[int], seconds: float) -> Row:
     """The row of a model from a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="onnxfuse-bench-") as temporary:
-        result, log = Path(temporary) / "row.json", Path(temporary) / "log"
-        command = [sys.executable, "-m", "benchmarks.run_models", "--one", name, "--json", str(result),
-                   "--threads", ",".join(map(str, threads)), "--seconds", str(seconds)]
-        with open(log, "wb") as output:
-            try:
-                code = subprocess.run(
-                    command, cwd=ROOT, stdout=output, stderr=output, timeout=LIMIT, check=False
-                ).returncode
-            except subprocess.TimeoutExpired:
-                return Row(name, share, problem=f"took longer than {LIMIT} s")
-        if code or not result.exists():
-            last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            return Row(name, share, problem=f"process ended with {code}: {''.join(last)[:300]}")
-        return Row.of(json.loads(result.read_text(encoding="utf-8")))
+    arguments = ["--one", name, "--threads", ",".join(map(str, threads)), "--seconds", str(seconds), "--json"]
+    try:
+        return Row.of(child.answer("benchmarks.run_models", arguments, LIMIT))
+    except child.Problem as problem:
+        return Row(name, share, problem=str(problem))
 
 
 def earlier(path: Path | None, key: str, threads: Sequence[int]) -> dict[str, Row]:

@@ -21,7 +21,6 @@ import io
 import itertools
 import json
 import math
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import table
+from benchmarks import child, table
 from benchmarks.synthetic import SHAPES, build
 from benchmarks.table import Figure, View, number
 
@@ -142,21 +141,12 @@ def _peaks() -> dict[str, float]:
             "child_peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit}
 
 
-def measured(tool: str, source: Path, folder: Path) -> dict[str, Any]:
+def measured(tool: str, source: Path) -> dict[str, Any]:
     """The same in a process of its own; `problem` says why there is no figure."""
-    result, log = folder / "result.json", folder / "log"
-    result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "benchmarks.run_optimizer", "--one", tool, str(source), str(result)]
-    with log.open("wb") as output:
-        try:
-            code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, timeout=LIMIT,
-                                  check=False).returncode
-        except subprocess.TimeoutExpired:
-            return {"problem": f"over {LIMIT:g} s"}
-    if code or not result.exists():
-        words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        return {"problem": f"ended with {code}: {''.join(words)[:200]}"}
-    data: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    try:
+        data: dict[str, Any] = child.answer("benchmarks.run_optimizer", ["--one", tool, str(source)], LIMIT)
+    except child.Problem as problem:
+        return {"problem": str(problem)}
     return data
 
 
@@ -189,7 +179,7 @@ def run(graphs: Sequence[str], sizes: Sequence[int], tools: Sequence[str], seed:
                                        "initializers": len(model.graph.initializer), "bytes": source.stat().st_size}
                 for tool in tools:
                     say(f"{graph}, {nodes:,} nodes: {tool}")
-                    runs = [measured(tool, source, folder) for _ in range(repeat)]
+                    runs = [measured(tool, source) for _ in range(repeat)]
                     row[tool] = min(runs, key=lambda one: one.get("seconds", math.inf))
                 rows.append(row)
     return rows

@@ -1,8 +1,8 @@
 """Every model of the shared corpus through `optimize`, checked, and the table of them in docs/models.md.
 
-    python tests/long/corpus.py --write docs/models.md        # what `make models` does
-    python tests/long/corpus.py resnet50 bert_base            # some models, printed
-    python tests/long/corpus.py --kind skeleton               # those that need no network
+    python -m tests.long.corpus --write docs/models.md        # what `make models` does
+    python -m tests.long.corpus resnet50 bert_base            # some models, printed
+    python -m tests.long.corpus --kind skeleton               # those that need no network
 
 For each model: it is fused; its default feed and its second feed run through the fused model with and without the
 library and are compared with the original at the runtime's optimizations off; and the runtime's fully optimized graphs
@@ -26,7 +26,6 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,6 +35,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from benchmarks import child
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = ("full",)
@@ -226,21 +227,10 @@ def run_one(name: str, kind: str, key: str, cache: Path, again: bool) -> Row:
         saved = json.loads(store.read_text(encoding="utf-8"))
         if saved["key"] == key:
             return Row(**saved["row"])
-    with tempfile.TemporaryDirectory(prefix="onnxfuse-corpus-") as temporary:
-        result, log = Path(temporary) / "row.json", Path(temporary) / "log"
-        command = [sys.executable, str(Path(__file__).resolve()), "--one", name, "--result", str(result)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        with open(log, "wb") as output:
-            try:
-                code = subprocess.run(
-                    command, stdout=output, stderr=output, timeout=SECONDS, env=environment, check=False
-                ).returncode
-            except subprocess.TimeoutExpired:
-                return Row(name, kind, problems=[f"took longer than {SECONDS} s"])
-        if code or not result.exists():
-            last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            return Row(name, kind, problems=[f"process ended with {code}: {''.join(last)[:300]}"])
-        row = Row(**json.loads(result.read_text(encoding="utf-8")))
+    try:
+        row = Row(**child.answer("tests.long.corpus", ["--one", name, "--result"], SECONDS))
+    except child.Problem as problem:
+        return Row(name, kind, problems=[str(problem)])
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_text(json.dumps({"key": key, "row": asdict(row)}, indent=1), encoding="utf-8")
     return row

@@ -48,7 +48,7 @@ oldest() {
 }
 
 corpus() {
-    "$python" tests/long/corpus.py
+    "$python" -m tests.long.corpus
 }
 
 failed=()
