@@ -38,7 +38,7 @@ from onnxfuse.check import sessions
 from onnxfuse.library import DOMAIN
 from onnxfuse.timing import Call, Repeated, interleave, ratio
 
-__all__ = ["figures", "main", "measure", "views"]
+__all__ = ["engine", "figures", "main", "measure", "views"]
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "run-output" / "bench.json"
@@ -133,7 +133,7 @@ def _build(case: Case, fusion: Fusion, threads: int, unroll: int | None) -> _Row
     row.add("ort", OrtSession(plain, case.feed, row.outputs, threads=threads))
     row.add("fused", OrtSession(fused, case.feed, row.outputs, threads=threads, library=library))
     if fusion.node is not None:
-        row.add("engine", _engine(case, fusion.node, row.outputs, threads))
+        row.add("engine", engine(case, fusion.node, row.outputs, threads))
     operands, outputs = list(case.operands.values()), list(row.outputs.values())
     row.add("hand", Hand(case.chain.name, operands, outputs, threads=threads, unroll=unroll))
     row.add("again", OrtSession(plain, case.feed, row.outputs, threads=threads))
@@ -143,7 +143,8 @@ def _build(case: Case, fusion: Fusion, threads: int, unroll: int | None) -> _Row
     return row
 
 
-def _engine(case: Case, node: onnx.NodeProto, outputs: Mapping[str, Array], threads: int) -> Engine:
+def engine(case: Case, node: onnx.NodeProto, outputs: Mapping[str, Array], threads: int) -> Engine:
+    """The engine on the program of a fused node, without the runtime."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     scalars = [numpy_helper.to_array(attributes[f"c{k}"].t) for k in range(len(attributes)) if f"c{k}" in attributes]
     tensors = [case.operands[name] for name in node.input[1:]]

@@ -5,7 +5,7 @@
 
 prints the tables of a result again, or puts them into a document, between the lines `<!-- begin chains -->` and
 `<!-- end chains -->` (for the bench of that name). A result is the JSON of one run: `schema`, `command` (the bench:
-chains, models, optimizer), `versions`, `machine`, `options`, and what the bench itself adds.
+chains, instructions, models, optimizer), `versions`, `machine`, `options`, and what the bench itself adds.
 `benchmarks.run_<command>.views(result)` gives its tables.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 
 SCHEMA = 1
 _WIDTH = 200  # columns where there is no terminal
-_COMMANDS = ("chains", "models", "optimizer")
+_COMMANDS = ("chains", "instructions", "models", "optimizer")
 
 
 @dataclass(frozen=True)
