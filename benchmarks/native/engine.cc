@@ -15,13 +15,14 @@ class Engine final : public Repeated, private Host {
   Engine(Program program, const std::vector<DType>& inputs, const std::vector<DType>& outputs,
          const std::vector<uint64_t>& scalars, Isa isa, size_t threads, std::vector<std::vector<int64_t>> dims,
          const Tensor* in, void* const* out)
-      : executable_(std::move(program), inputs.data(), outputs.data(), scalars.data(), isa), threads_(threads),
+      : executable_(std::move(program), inputs.data(), outputs.data(), scalars.data(), isa),
+        last_(executable_.tensor_count()), threads_(threads),
         dims_(std::move(dims)), out_(out, out + outputs.size()) {
     for (size_t k = 0; k < dims_.size(); ++k) tensors_.push_back({in[k].data, dims_[k].data(), dims_[k].size()});
   }
 
   void run(size_t repeat) override {
-    for (size_t i = 0; i < repeat; ++i) executable_.run(tensors_.data(), *this);
+    for (size_t i = 0; i < repeat; ++i) executable_.run(tensors_.data(), *this, &last_);
   }
 
  private:
@@ -31,6 +32,7 @@ class Engine final : public Repeated, private Host {
   }
 
   const Executable executable_;
+  LastPlan last_;  // as a kernel has one
   const size_t threads_;
   const std::vector<std::vector<int64_t>> dims_;
   std::vector<Tensor> tensors_;

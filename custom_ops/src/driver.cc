@@ -75,14 +75,6 @@ void expand_rows(size_t size, uint8_t* to, const uint8_t* from, int64_t rows, in
   for (; rows > 0; --rows, from += step, to += bytes) fill(to, from, size, bytes);
 }
 
-// An input that is neither contiguous nor scalar.
-struct Strided {
-  size_t input;
-  size_t bytes;                        // of an element
-  int64_t stride[ONNXFUSE_MAX_RANK];   // elements a step along each collapsed dim; 0 where it does not move
-  uint8_t repeats;                     // log2 of the bytes after which it begins anew, if that is all it does; else 0
-};
-
 size_t cores() noexcept {
   static const size_t count = std::max(1u, std::thread::hardware_concurrency());
   return count;
@@ -91,23 +83,11 @@ size_t cores() noexcept {
 }  // namespace
 
 // One call, shared by the threads that work on it.
-struct Call {
+struct Call : Plan {
   const Executable& exe;
-  Space space;
   const void* in[ONNXFUSE_MAX_INPUTS];
   void* out[ONNXFUSE_MAX_OUTPUTS];
   Strided strided[ONNXFUSE_MAX_INPUTS];
-  size_t strided_count = 0;
-
-  int64_t repeat = 0;        // elements of the largest input that repeats; 0 where not all do
-  bool chunked = false;
-  Traffic traffic = Traffic::kCached;
-  size_t lead = 0;           // chunks: the dim that a chunk cuts
-  int64_t step = 0;          // chunks: steps along it
-  int64_t inner = 0;         // chunks: elements a step
-  int64_t units = 0;         // chunks, or elements, to split among the parts
-  int64_t part = 0;          // units a part
-  size_t frame = 0;          // bytes of scratch for a thread, alignment included
   std::atomic<bool> no_memory{false};
 
   explicit Call(const Executable& executable) : exe(executable) {}
@@ -118,7 +98,10 @@ struct Call {
   size_t input_bytes(size_t k) const noexcept { return exe.input_bytes_[k]; }
   size_t output_bytes(size_t k) const noexcept { return exe.output_bytes_[k]; }
 
+  size_t bytes_of_input(size_t k) const noexcept;
+  bool may_overlap() const noexcept;
   std::vector<std::unique_ptr<uint8_t[]>> copy_overlapped();
+  void plan() noexcept;
   void find_strided() noexcept;
   void find_repeats() noexcept;
   void choose_chunks() noexcept;
@@ -146,6 +129,7 @@ void Call::find_strided() noexcept {
       s.stride[d] = moves ? stride : 0;
       if (moves) stride *= space.size[d];
     }
+    s.count = stride;
   }
 }
 
@@ -386,16 +370,34 @@ void Call::run_part(size_t index) noexcept {
   else no_memory = true;
 }
 
+size_t Call::bytes_of_input(size_t k) const noexcept {
+  if (space.contiguous >> k & 1) return static_cast<size_t>(space.total) * input_bytes(k);
+  if (space.scalar >> k & 1) return input_bytes(k);
+  const Strided* s = strided;
+  while (s->input != k) ++s;
+  return static_cast<size_t>(s->count) * s->bytes;
+}
+
+// Whether an output may lie over an input; an input has no more elements than the space.
+bool Call::may_overlap() const noexcept {
+  const auto total = static_cast<size_t>(space.total);
+  const size_t tensors = exe.tensor_count_, results = outputs();
+  const uint8_t* const in_sizes = exe.input_bytes_.data();
+  for (size_t j = 0; j < results; ++j) {
+    const size_t bytes = total * output_bytes(j);
+    for (size_t k = 0; k < tensors; ++k)
+      if (overlap(in[k], total * in_sizes[k], out[j], bytes)) return true;
+  }
+  return false;
+}
+
 // The caller may have bound an output to memory of an input (ORT itself does so only where shapes and sizes agree):
 // such an input is copied first.
 std::vector<std::unique_ptr<uint8_t[]>> Call::copy_overlapped() {
   std::vector<std::unique_ptr<uint8_t[]>> copies;
-  for (size_t k = 0; k < inputs(); ++k) {
+  for (size_t k = 0; k < exe.tensor_count_; ++k) {
     const bool contiguous = space.contiguous >> k & 1 || space.total == 1;
-    int64_t count = 1;
-    for (size_t d = 0; d < space.rank; ++d)
-      if (space.moves[d] >> k & 1) count *= space.size[d];
-    const size_t bytes = static_cast<size_t>(count) * input_bytes(k);
+    const size_t bytes = bytes_of_input(k);
     for (size_t j = 0; j < outputs(); ++j) {
       const bool in_place = contiguous && in[k] == out[j] && input_bytes(k) == output_bytes(j);
       if (in_place || !overlap(in[k], bytes, out[j], static_cast<size_t>(space.total) * output_bytes(j))) continue;
@@ -406,6 +408,19 @@ std::vector<std::unique_ptr<uint8_t[]>> Call::copy_overlapped() {
     }
   }
   return copies;
+}
+
+// All that follows from the iteration space.
+void Call::plan() noexcept {
+  find_strided();
+  find_repeats();
+  choose_chunks();
+  split();
+  choose_traffic();
+  frame = round_up(machine().frame_bytes(), kLine);
+  if (chunked)
+    for (size_t i = 0; i < strided_count; ++i)
+      frame += round_up(static_cast<size_t>(step * inner) * strided[i].bytes, kLine);
 }
 
 void set_stream_threshold(size_t bytes) noexcept { stream_from = bytes; }
@@ -423,24 +438,22 @@ Executable::Executable(Program program, const DType* input_storage, const DType*
   for (DType t : output_storage_) output_bytes_.push_back(static_cast<uint8_t>(size_of(t)));
 }
 
-void Executable::run(const Tensor* inputs, Host& host) const {
+void Executable::run(const Tensor* inputs, Host& host, LastPlan* last) const {
   Call call(*this);
   Dims dims;
-  broadcast(program_, inputs, tensor_count_, dims, call.space);
+  if (last == nullptr || !last->recall(inputs, call, call.strided, dims)) {
+    broadcast(program_, inputs, tensor_count_, dims, call.space);
+    if (call.space.total != 0) {
+      call.plan();
+      if (last != nullptr) last->keep(inputs, call, call.strided, dims);
+    }
+  }
   for (size_t k = 0; k < output_bytes_.size(); ++k) call.out[k] = host.output(k, dims.data(), dims.rank());
   if (call.space.total == 0) return;
   for (size_t k = 0; k < input_bytes_.size(); ++k)
     call.in[k] = k < tensor_count_ ? inputs[k].data : &scalars_[k - tensor_count_];
-  const auto copies = call.copy_overlapped();
-  call.find_strided();
-  call.find_repeats();
-  call.choose_chunks();
-  call.split();
-  call.choose_traffic();
-  call.frame = round_up(machine_->frame_bytes(), kLine);
-  if (call.chunked)
-    for (size_t i = 0; i < call.strided_count; ++i)
-      call.frame += round_up(static_cast<size_t>(call.step * call.inner) * call.strided[i].bytes, kLine);
+  std::vector<std::unique_ptr<uint8_t[]>> copies;
+  if (call.may_overlap()) copies = call.copy_overlapped();
   if (call.parts() == 1) call.run_part(0);
   else host.parallel(call.parts(), [](void* user, size_t index) { static_cast<Call*>(user)->run_part(index); }, &call);
   if (call.no_memory) throw std::bad_alloc();

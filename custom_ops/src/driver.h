@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "machine.h"
+#include "plan.h"
 #include "program.h"
 #include "shape.h"
 
@@ -36,8 +37,10 @@ class Executable {
   DType output_storage(size_t k) const noexcept { return output_storage_[k]; }
 
   // Runs on the x inputs. Allocates nothing on the heap for programs of ordinary size. Throws std::invalid_argument for
-  // shapes that do not broadcast, and what `host` throws.
-  void run(const Tensor* inputs, Host& host) const;
+  // shapes that do not broadcast, and what `host` throws. `last`: what one caller of this executable keeps from call to
+  // call, made for tensor_count() inputs.
+  void run(const Tensor* inputs, Host& host, LastPlan* last = nullptr) const;
+  size_t tensor_count() const noexcept { return tensor_count_; }
 
  private:
   friend struct Call;

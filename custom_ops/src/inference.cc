@@ -9,6 +9,7 @@
 
 #include "ort_support.h"
 #include "program.h"
+#include "shared.h"
 
 namespace onnxfuse {
 namespace {
@@ -83,27 +84,33 @@ bool iteration_shape(const Program& program, const std::vector<Known>& inputs, s
   return true;
 }
 
-bool read_program(const Ort& ort, const OrtShapeInferContext* context, Program& program) {
+// Null if there is none, or none that is right.
+std::shared_ptr<const Program> read_program(const Ort& ort, const OrtShapeInferContext* context) {
   const OrtOpAttr* attribute = nullptr;
   if (OrtStatus* status = ort.ShapeInferContext_GetAttribute(context, "program", &attribute)) {
     ort.ReleaseStatus(status);
-    return false;
+    return nullptr;
   }
-  std::string text;
-  size_t size = 0;
-  if (OrtStatus* status = ort.ReadOpAttr(attribute, kOrtAttributeString, nullptr, 0, &size)) ort.ReleaseStatus(status);
-  text.resize(size);
-  if (OrtStatus* status = ort.ReadOpAttr(attribute, kOrtAttributeString, text.data(), size, &size)) {
+  char room[1024];  // for most texts
+  std::string large;
+  char* text = room;
+  size_t size = sizeof room;
+  if (OrtStatus* status = ort.ReadOpAttr(attribute, kOrtAttributeString, room, sizeof room, &size)) {
     ort.ReleaseStatus(status);
-    return false;
+    if (size <= sizeof room) return nullptr;
+    large.resize(size);
+    text = large.data();
+    if (OrtStatus* again = ort.ReadOpAttr(attribute, kOrtAttributeString, text, size, &size)) {
+      ort.ReleaseStatus(again);
+      return nullptr;
+    }
   }
-  if (!text.empty() && text.back() == '\0') text.pop_back();
+  if (size != 0 && text[size - 1] == '\0') --size;
   try {
-    program = parse_program(text);
+    return shared_program({text, size});
   } catch (const ProgramError&) {
-    return false;
+    return nullptr;
   }
-  return true;
 }
 
 // Outputs of the node. The runtime does not tell, and aborts (1.18 to 1.27) on a type for an output that is not there; so
@@ -122,12 +129,14 @@ size_t output_count(const Ort& ort, const OrtShapeInferContext* context) {
 }  // namespace
 
 void infer_outputs(const Ort& ort, OrtShapeInferContext* context) {
-  Program program;
+  const std::shared_ptr<const Program> shared = read_program(ort, context);
+  if (!shared) return;
+  const Program& program = *shared;
   size_t count = 0;
-  if (!read_program(ort, context, program)) return;
   check(ort, ort.ShapeInferContext_GetInputCount(context, &count));
   if (count != program.tensor_count() + kFirstTensor) return;
   std::vector<Known> inputs;
+  inputs.reserve(count);
   bool widened = false;  // the runtime holds float16 edges of this node as float32
   for (size_t k = 0; k + kFirstTensor < count; ++k) {
     inputs.push_back(read_input(ort, context, k + kFirstTensor));
@@ -139,12 +148,14 @@ void infer_outputs(const Ort& ort, OrtShapeInferContext* context) {
 
   std::vector<int64_t> values;
   std::vector<const char*> names;
+  values.reserve(shape.size());
+  names.reserve(shape.size());
   for (Dim& dim : shape) {
     if (dim.value < 0 && dim.name.empty()) dim.name = fresh_name();
     values.push_back(dim.value);
     names.push_back(dim.name.c_str());
   }
-  const size_t outputs = output_count(ort, context);
+  const size_t outputs = program.outputs.size() == 1 ? 1 : output_count(ort, context);
   if (outputs > program.outputs.size()) return;  // the kernel will refuse it
   for (size_t k = 0; k < outputs; ++k) {
     const DType type = program.type_of(program.outputs[k]);

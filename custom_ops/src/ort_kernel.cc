@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ort_support.h"
+#include "shared.h"
 
 namespace onnxfuse {
 namespace {
@@ -15,17 +16,19 @@ using TypeInfo = std::unique_ptr<OrtTypeInfo, void (*)(OrtTypeInfo*)>;
 using ShapeInfo = std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)>;
 using Value = std::unique_ptr<OrtValue, void (*)(OrtValue*)>;
 
-// Text that the runtime hands out in two calls: size (with the final zero), then bytes.
+// Text that the runtime writes to a buffer, with a zero behind it; it tells the size that it needs. Calls are dear: the
+// first one has room for most texts.
 template <typename Get>
-std::string two_call_text(const Ort& ort, Get get) {
-  size_t size = 0;
-  if (OrtStatus* status = get(nullptr, &size)) {  // older runtimes report the missing buffer as an error
-    if (size == 0) check(ort, status);
-    ort.ReleaseStatus(status);
-  }
+std::string text_of(const Ort& ort, Get get) {
+  char room[1024];
+  size_t size = sizeof room;
+  OrtStatus* status = get(room, &size);
+  if (status == nullptr) return std::string(room, size == 0 ? 0 : size - 1);
+  if (size <= sizeof room) check(ort, status);
+  ort.ReleaseStatus(status);
   std::string text(size, '\0');
-  if (size != 0) check(ort, get(text.data(), &size));
-  text.resize(size == 0 ? 0 : size - 1);
+  check(ort, get(text.data(), &size));
+  text.resize(size - 1);
   return text;
 }
 
@@ -53,11 +56,12 @@ int element_of(const Ort& ort, OrtTypeInfo* type) {
 
 // The type in memory of a value that the program says is `type`: the same, or float32 where the runtime has widened
 // the edges of a half type.
-DType storage_type(const std::string& what, DType type, int element) {
+template <typename What>
+DType storage_type(What what, DType type, int element) {
   DType storage;
   const bool half = type == DType::k_f16 || type == DType::k_bf16;
   if (from_element(element, storage) && (storage == type || (half && storage == DType::k_f32))) return storage;
-  throw std::invalid_argument(what + " is " + element_text(element) + " here, but " + name(type) + " in the program");
+  throw std::invalid_argument(what() + " is " + element_text(element) + " here, but " + name(type) + " in the program");
 }
 
 void require_count(const char* what, size_t have, size_t want) {
@@ -142,25 +146,30 @@ std::string Kernel::describe(const Ort& ort, const OrtKernelInfo* node, const st
   std::string node_name;
   try {
     const auto get = [&](char* out, size_t* size) { return ort.KernelInfo_GetNodeName(node, out, size); };
-    node_name = two_call_text(ort, get);
+    node_name = text_of(ort, get);
   } catch (const OrtFailure&) {
     // an unnamed node
   }
   return "node '" + node_name + "' (" + op_name + ")";
 }
 
-Kernel::Kernel(const Ort& ort, const OrtKernelInfo* node, std::string where) : ort_(ort), where_(std::move(where)) {
-  Program program;
-  {
-    std::string text;
-    try {
-      text = two_call_text(
-          ort, [&](char* out, size_t* size) { return ort.KernelInfoGetAttribute_string(node, "program", out, size); });
-    } catch (const OrtFailure&) {
-      throw ProgramError("the string attribute 'program' is missing");
-    }
-    program = parse_program(text);
+Kernel::Kernel(const Ort& ort, const OrtKernelInfo* node, std::string where)
+    : ort_(ort),
+      where_(std::move(where)),
+      exe_(executable_of(ort, node)),
+      inputs_(inputs_of(ort, node, *exe_)),
+      last_(inputs_.size()) {}
+
+std::shared_ptr<const Executable> Kernel::executable_of(const Ort& ort, const OrtKernelInfo* node) {
+  std::string text;
+  try {
+    text = text_of(
+        ort, [&](char* out, size_t* size) { return ort.KernelInfoGetAttribute_string(node, "program", out, size); });
+  } catch (const OrtFailure&) {
+    throw ProgramError("the string attribute 'program' is missing");
   }
+  const std::shared_ptr<const Program> shared = shared_program(text);
+  const Program& program = *shared;
   const size_t tensors = program.tensor_count();
   size_t inputs = 0, outputs = 0;
   check(ort, ort.KernelInfo_GetInputCount(node, &inputs));
@@ -168,52 +177,54 @@ Kernel::Kernel(const Ort& ort, const OrtKernelInfo* node, std::string where) : o
   require_count("inputs", inputs, tensors + kFirstTensor);
   require_count("outputs", outputs, program.outputs.size());
 
-  std::vector<DType> input_storage, output_storage;
-  std::vector<uint64_t> scalars;
+  DType input_storage[ONNXFUSE_MAX_INPUTS], output_storage[ONNXFUSE_MAX_OUTPUTS];
+  uint64_t scalars[ONNXFUSE_MAX_INPUTS];
   for (size_t k = 0; k < program.inputs.size(); ++k) {
     const DType type = program.inputs[k].dtype;
     if (k >= tensors) {
-      scalars.push_back(scalar_attribute(ort, node, "c" + std::to_string(k - tensors), type));
-      input_storage.push_back(type);
+      scalars[k - tensors] = scalar_attribute(ort, node, "c" + std::to_string(k - tensors), type);
+      input_storage[k] = type;
       continue;
     }
     OrtTypeInfo* info = nullptr;
     check(ort, ort.KernelInfo_GetInputTypeInfo(node, k + kFirstTensor, &info));
-    const std::string what = "input " + std::to_string(k + kFirstTensor) + " (x" + std::to_string(k) + ")";
-    input_storage.push_back(storage_type(what, type, element_of(ort, info)));
+    const auto what = [k] { return "input " + std::to_string(k + kFirstTensor) + " (x" + std::to_string(k) + ")"; };
+    input_storage[k] = storage_type(what, type, element_of(ort, info));
   }
   for (size_t k = 0; k < outputs; ++k) {
     OrtTypeInfo* info = nullptr;
     check(ort, ort.KernelInfo_GetOutputTypeInfo(node, k, &info));
-    output_storage.push_back(
-        storage_type("output " + std::to_string(k), program.type_of(program.outputs[k]), element_of(ort, info)));
+    const auto what = [k] { return "output " + std::to_string(k); };
+    output_storage[k] = storage_type(what, program.type_of(program.outputs[k]), element_of(ort, info));
   }
+  return shared_executable(text, program, input_storage, output_storage, scalars);
+}
 
-  inputs_.resize(tensors);
-  for (size_t k = 0; k < tensors; ++k) {
-    Constant& constant = inputs_[k];
+std::vector<Kernel::Input> Kernel::inputs_of(const Ort& ort, const OrtKernelInfo* node, const Executable& exe) {
+  std::vector<Input> inputs(exe.tensor_count());
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    Input& input = inputs[k];
+    input.element = to_element(exe.input_storage(k));
     int is_constant = 0;
     const OrtValue* value = nullptr;
     check(ort, ort.KernelInfoGetConstantInput_tensor(node, k + kFirstTensor, &is_constant, &value));
-    constant.known = is_constant != 0 && value != nullptr;
-    if (!constant.known) continue;
+    input.known = is_constant != 0 && value != nullptr;
+    if (!input.known) continue;
     const ShapeInfo shape = shape_of(ort, value);
     size_t rank = 0;
     check(ort, ort.GetDimensionsCount(shape.get(), &rank));
-    constant.dims.resize(rank);
-    check(ort, ort.GetDimensions(shape.get(), constant.dims.data(), rank));
-    constant.tensor = {data_of(ort, value), constant.dims.data(), rank};
+    input.dims.resize(rank);
+    check(ort, ort.GetDimensions(shape.get(), input.dims.data(), rank));
+    input.tensor = {data_of(ort, value), input.dims.data(), rank};
   }
-  exe_ = std::make_unique<Executable>(std::move(program), input_storage.data(), output_storage.data(), scalars.data(),
-                                      Isa::kBest);
+  return inputs;
 }
 
 // Fills in a value that arrives with the call; dims go to `pool` where the runtime does not lend its own.
-Tensor Kernel::arrived(OrtKernelContext* context, size_t k, DimPool& pool) const {
+inline void Kernel::arrived(OrtKernelContext* context, size_t k, Tensor& tensor, DimPool& pool) const {
   const OrtValue* value = nullptr;
   check(ort_, ort_.KernelContext_GetInput(context, k + kFirstTensor, &value));
   if (value == nullptr) throw std::invalid_argument("input " + std::to_string(k + kFirstTensor) + " is missing");
-  Tensor tensor{};
   int element = kElementUndefined;
   if (ort_.GetTensorElementTypeAndShapeDataReference != nullptr) {
     check(ort_, ort_.GetTensorElementTypeAndShapeDataReference(value, &element, &tensor.dims, &tensor.rank));
@@ -225,20 +236,21 @@ Tensor Kernel::arrived(OrtKernelContext* context, size_t k, DimPool& pool) const
     check(ort_, ort_.GetDimensions(shape.get(), dims, tensor.rank));
     tensor.dims = dims;
   }
-  if (element != to_element(exe_->input_storage(k)))
+  if (element != inputs_[k].element)
     throw std::invalid_argument("input " + std::to_string(k + kFirstTensor) + " is " + element_text(element) +
                                 ", but was announced as " + name(exe_->input_storage(k)));
   tensor.data = data_of(ort_, value);
-  return tensor;
 }
 
 void Kernel::run(OrtKernelContext* context) const {
   Tensor tensors[ONNXFUSE_MAX_INPUTS];
   DimPool pool;
-  for (size_t k = 0; k < inputs_.size(); ++k)
-    tensors[k] = inputs_[k].known ? inputs_[k].tensor : arrived(context, k, pool);
+  for (size_t k = 0; k < inputs_.size(); ++k) {
+    if (inputs_[k].known) tensors[k] = inputs_[k].tensor;
+    else arrived(context, k, tensors[k], pool);
+  }
   OrtHost host(ort_, context);
-  exe_->run(tensors, host);
+  exe_->run(tensors, host, &last_);
 }
 
 OrtStatus* Kernel::compute(OrtKernelContext* context) const noexcept {

@@ -7,6 +7,7 @@
 
 #include "driver.h"
 #include "ort_api.h"
+#include "plan.h"
 
 namespace onnxfuse {
 
@@ -24,19 +25,24 @@ class Kernel {
 
  private:
   void run(OrtKernelContext* context) const;
-  Tensor arrived(OrtKernelContext* context, size_t k, DimPool& pool) const;
+  void arrived(OrtKernelContext* context, size_t k, Tensor& tensor, DimPool& pool) const;
 
-  // An input whose value the runtime knew when the kernel was created; if not `known`, it comes with each call.
-  struct Constant {
+  // If the runtime knew its value when the kernel was created, that is `tensor`; else it comes with each call.
+  struct Input {
     bool known = false;
+    int element = 0;  // its type, as the runtime numbers them
     Tensor tensor{};
     std::vector<int64_t> dims;
   };
 
+  static std::shared_ptr<const Executable> executable_of(const Ort& ort, const OrtKernelInfo* node);
+  static std::vector<Input> inputs_of(const Ort& ort, const OrtKernelInfo* node, const Executable& exe);
+
   const Ort& ort_;
   std::string where_;
-  std::unique_ptr<const Executable> exe_;
-  std::vector<Constant> inputs_;  // one for each x
+  std::shared_ptr<const Executable> exe_;
+  std::vector<Input> inputs_;  // one for each x
+  mutable LastPlan last_;
 };
 
 }  // namespace onnxfuse

@@ -18,11 +18,14 @@ class OrtFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Turns a status of the runtime into an exception.
-inline void check(const Ort& ort, OrtStatus* status) {
-  if (status == nullptr) return;
+// Turns a status of the runtime, which is not null, into an exception.
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail(const Ort& ort, OrtStatus* status) {
   const std::unique_ptr<OrtStatus, void (*)(OrtStatus*)> owner(status, ort.ReleaseStatus);
   throw OrtFailure(ort.GetErrorMessage(status));
+}
+
+inline void check(const Ort& ort, OrtStatus* status) {
+  if (__builtin_expect(status != nullptr, 0)) fail(ort, status);
 }
 
 // Runs `body` and turns whatever it throws into a status; `where` (a function that gives a std::string) names the node.
