@@ -141,10 +141,10 @@ def _peaks() -> dict[str, float]:
             "child_peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit}
 
 
-def measured(tool: str, source: Path) -> dict[str, Any]:
+def measured(tool: str, source: Path, limit: float) -> dict[str, Any]:
     """The same in a process of its own; `problem` says why there is no figure."""
     try:
-        data: dict[str, Any] = child.answer("benchmarks.run_optimizer", ["--one", tool, str(source)], LIMIT)
+        data: dict[str, Any] = child.answer("benchmarks.run_optimizer", ["--one", tool, str(source)], limit)
     except child.Problem as problem:
         return {"problem": str(problem)}
     return data
@@ -162,25 +162,29 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) * (x - mean_x) for x, _ in logs)
 
 
-def run(graphs: Sequence[str], sizes: Sequence[int], tools: Sequence[str], seed: int,
-        repeat: int) -> list[dict[str, Any]]:
-    """A row for each graph and size: what each tool took in the fastest of `repeat` runs."""
+def run(graphs: Sequence[str], sizes: Sequence[int], tools: Sequence[str], seed: int, repeat: int,
+        limit: float) -> list[dict[str, Any]]:
+    """A row for each graph and size: what each tool took in the fastest of `repeat` runs. A tool that fails on a graph,
+    or takes longer than `limit` seconds, is not tried on larger ones of its kind."""
     import onnx
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="onnxfuse-bench-") as temporary, table.progress() as say:
         folder = Path(temporary)
         for graph in graphs:
-            for nodes in sizes:
+            failed: set[str] = set()
+            for nodes in sorted(sizes):
                 source = folder / f"{graph}.onnx"
                 model = build(graph, nodes, seed)
                 onnx.save(model, source)
                 row: dict[str, Any] = {"graph": graph, "nodes": nodes, "all_nodes": len(model.graph.node),
                                        "initializers": len(model.graph.initializer), "bytes": source.stat().st_size}
-                for tool in tools:
+                for tool in (tool for tool in tools if tool not in failed):
                     say(f"{graph}, {nodes:,} nodes: {tool}")
-                    runs = [measured(tool, source) for _ in range(repeat)]
+                    runs = [measured(tool, source, limit) for _ in range(repeat)]
                     row[tool] = min(runs, key=lambda one: one.get("seconds", math.inf))
+                    if "problem" in row[tool]:
+                        failed.add(tool)
                 rows.append(row)
     return rows
 
@@ -260,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="numbers of elementwise nodes")
     parser.add_argument("--tools", default=",".join(TOOLS), help=f"some of {','.join(TOOLS)} (default: all)")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each, of which the fastest counts (default 1)")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for one (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=OUTPUT, help="result (default: run-output/optimizer.json)")
     parser.add_argument("--one", nargs=3, metavar=("TOOL", "MODEL", "RESULT"), help=argparse.SUPPRESS)
@@ -276,10 +281,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     present = {tool: _version(tool) for tool in OTHERS}
     tools = [tool for tool in tools if present.get(tool, "") is not None]
     sizes = [int(text) for text in options.nodes.split(",")]
-    rows = run(graphs, sizes, tools, options.seed, max(options.repeat, 1))
+    rows = run(graphs, sizes, tools, options.seed, max(options.repeat, 1), options.limit)
     exponents = growth(rows)
     data = table.record(
-        "optimizer", {"seed": options.seed, "repeat": options.repeat, "limit": LIMIT},
+        "optimizer", {"seed": options.seed, "repeat": options.repeat, "limit": options.limit},
         {"rows": rows, "growth": exponents, "figures": [figure.to_dict() for figure in figures(rows, exponents)]},
         present,
     )
