@@ -18,8 +18,9 @@ from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
 from onnxfuse.errors import CheckFailed, OnnxfuseError, SetupError, UsageError
+from onnxfuse.fusion.ort_child import Child
 from onnxfuse.fusion.plan import PlanOptions, make_plan
-from onnxfuse.fusion.reserved import Reserved, asked
+from onnxfuse.fusion.reserved import Reserved, asked, started
 from onnxfuse.library import library_path, register
 from onnxfuse.model.load import Model, from_proto, load
 from onnxfuse.model.save import save
@@ -78,25 +79,27 @@ def optimize(
     _check_options(targets, half_math, rtol, atol, max_fusions)
     target = None if dry_run or out is None else Path(out)
     progress("reading")
-    source = _load(model, folder, check=False)
-    try:
-        if target is not None:
-            _check_target(target)
-            if target.resolve() in source.data_files:
-                raise UsageError("OUT would take the place of the external data of the model", path=target,
-                                 hint="give OUT another name")
-        if report is not None:
-            check_report(report, source.path, target, inputs, *source.data_files)
-        given = _inputs(inputs)
-        feeds.verify(source.proto, shapes, given)
-        if validate:
-            _check_runtime(source.proto)
-        options = {
-            "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
-            "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
-            "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
-        }
-        fused, record = _fuse(source, "optimize", options, verify, progress)
+    with _no_collection(), started() as child:  # meanwhile the model is read
+        source = _load(model, folder, check=False)
+        with _naming(source):
+            if target is not None:
+                _check_target(target)
+                if target.resolve() in source.data_files:
+                    raise UsageError("OUT would take the place of the external data of the model", path=target,
+                                     hint="give OUT another name")
+            if report is not None:
+                check_report(report, source.path, target, inputs, *source.data_files)
+            given = _inputs(inputs)
+            feeds.verify(source.proto, shapes, given)
+            if validate:
+                _check_runtime(source.proto)
+            options = {
+                "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+                "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
+                "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
+            }
+            fused, record = _fuse(source, child, "optimize", options, verify, progress)
+    with _naming(source):
         if validate:
             check = _validate(source, fused, record, given, shapes, seed, rtol, atol, progress)
             record = dataclasses.replace(record, validation=check)
@@ -111,8 +114,6 @@ def optimize(
                 record.validation.failure(),
                 hint="nothing was written; --max-fusions N narrows down which group is at fault",
             )
-    except OnnxfuseError as error:
-        raise _with_path(error, source) from error.__cause__
     return Result(fused, record)
 
 
@@ -123,12 +124,11 @@ def explain(
     """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
     _check_options(targets, half_math, None, None, max_fusions)
     progress("reading")
-    source = _load(model, folder, check=False)
     options = {"targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions}
-    try:
-        return _fuse(source, "explain", options, verify, progress)[1]
-    except OnnxfuseError as error:
-        raise _with_path(error, source) from error.__cause__
+    with _no_collection(), started() as child:  # meanwhile the model is read
+        source = _load(model, folder, check=False)
+        with _naming(source):
+            return _fuse(source, child, "explain", options, verify, progress)[1]
 
 
 def validate(
@@ -206,17 +206,20 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()  # there and back: all is old at once, where the next search would go through it as new
+                gc.unfreeze()
             gc.enable()
 
 
-@_no_collection()
 def _fuse(
-    source: Model, command: str, options: dict[str, Any], verify: bool, progress: Progress
+    source: Model, child: Child, command: str, options: dict[str, Any], verify: bool, progress: Progress
 ) -> tuple[onnx.ModelProto, Report]:
     progress("asking the runtime what it does better")
     notes = []
-    with asked(source) as answer:  # meanwhile the model is checked and the plan prepared
+    with asked(source, child) as answer:  # meanwhile the model is checked and the plan prepared
         source.check()
+        nodes_before = count_nodes(source.proto)
 
         def reserved() -> Reserved:
             found = answer()
@@ -230,7 +233,7 @@ def _fuse(
     fused = apply(source, plan, options["targets"])
     record = Report(
         command=command, input=None if source.path is None else str(source.path), output=None, options=options,
-        nodes_before=count_nodes(source.proto), nodes_after=count_nodes(fused), new_groups=len(plan.groups),
+        nodes_before=nodes_before, nodes_after=count_nodes(fused), new_groups=len(plan.groups),
         groups=collect_groups(fused), left=collect_left(plan.left), note=notes[0],
     )
     return fused, record
@@ -276,6 +279,15 @@ def _inputs(inputs: Inputs) -> Mapping[str, Any] | None:
     if inputs is None or isinstance(inputs, Mapping):
         return inputs
     return feeds.load_npz(inputs)
+
+
+@contextlib.contextmanager
+def _naming(source: Model) -> Iterator[None]:
+    """Errors of the block name the model's file, if they name no file yet."""
+    try:
+        yield
+    except OnnxfuseError as error:
+        raise _with_path(error, source) from error.__cause__
 
 
 def _with_path(error: OnnxfuseError, source: Model) -> OnnxfuseError:

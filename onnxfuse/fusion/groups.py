@@ -32,11 +32,12 @@ _SIBLINGS_TRIED = 4
 @dataclass
 class _Group:
     """What counts of a group: ``reads`` enter it, ``leaving`` are its values with readers outside (their number),
-    ``uses`` how many of its nodes read each value from outside, ``level`` says that all that leaves surely has its
-    ``shape``."""
+    ``uses`` how many of its nodes read each value from outside, ``padded`` are values read with dims added behind,
+    ``level`` says that all that leaves surely has its ``shape``."""
 
     members: list[int]
     reads: dict[tuple[str, int], None]
+    padded: set[str]
     uses: dict[str, int]
     leaving: dict[str, int]
     shape: Term
@@ -44,6 +45,43 @@ class _Group:
     statements: int
     cost: float
     counting: int
+
+
+@dataclass
+class _Change:
+    """What makes the ``largest`` of several groups their sum: what the ``others`` have, and for each value that stays
+    inside how many readers outside are ``left``. It costs as much as the others are large, not as the sum is: most of
+    the time a group grows by one node."""
+
+    largest: _Group
+    others: list[_Group]
+    left: dict[str, int]
+    shape: Term
+    level: bool
+    cost: float
+
+    def applied(self) -> _Group:
+        """The sum, made of the largest in place."""
+        whole = self.largest
+        uses, reads, leaving = whole.uses, whole.reads, whole.leaving
+        for group in self.others:
+            for name, count in group.uses.items():
+                uses[name] = uses.get(name, 0) + count
+            reads.update(group.reads)
+            leaving.update(group.leaving)
+            whole.padded |= group.padded
+            whole.members.extend(group.members)
+            whole.statements += group.statements
+            whole.counting += group.counting
+        for name, count in self.left.items():
+            del uses[name]
+            reads.pop((name, 0), None)
+            if count:
+                leaving[name] = count
+            else:
+                del leaving[name]
+        whole.shape, whole.level, whole.cost = self.shape, self.level, self.cost
+        return whole
 
 
 class Grower:
@@ -102,8 +140,9 @@ class Grower:
         leaving = {o: len(view.readers.get(o, ())) + (_ALWAYS if o in view.kept else 0) for o in made}
         leaving = {o: count for o, count in leaving.items() if count}
         shape = self._shape(candidate.reads)
-        return _Group([index], dict.fromkeys(candidate.reads), {n: 1 for n in node.input if n}, leaving, shape,
-                      self._level(leaving, shape), candidate.statements, candidate.cost, int(candidate.counts))
+        return _Group([index], dict.fromkeys(candidate.reads), {name for name, pad in candidate.reads if pad},
+                      {n: 1 for n in node.input if n}, leaving, shape, self._level(leaving, shape),
+                      candidate.statements, candidate.cost, int(candidate.counts))
 
     def _level(self, names: Iterable[str], shape: Term) -> bool:
         return all(self._context.term(name) == shape for name in names)
@@ -158,71 +197,84 @@ class Grower:
     def _join(self, units: list[int]) -> int | None:
         """Makes several units one group if format, shapes and graph allow; returns the unit."""
         key = tuple(sorted(units))
-        sizes = tuple(len(self._groups[u].members) for u in key)
-        if self._refused.get(key) == sizes:  # as they are, and fusions elsewhere never open a way
+        refused = self._refused.get(key)
+        if refused and refused == self._sizes(key):  # as they are, and fusions elsewhere never open a way
             return None
-        group = self._combined([self._groups[u] for u in units])
-        merged = None if group is None else self._partition.contract(units)
-        if group is None or merged is None:
-            self._refused[key] = sizes
+        change = self._change([self._groups[u] for u in units])
+        merged = None if change is None else self._partition.contract(units)
+        if change is None or merged is None:
+            self._refused[key] = self._sizes(key)
             return None
-        # the largest list takes the others in
-        largest = max((self._groups[u] for u in units), key=lambda g: len(g.members))
         for unit in units:
-            other = self._groups.pop(unit)
-            if other is not largest:
-                largest.members.extend(other.members)
-        group.members = largest.members
-        self._groups[merged] = group
+            del self._groups[unit]
+        self._groups[merged] = change.applied()
         return merged
 
-    def _combined(self, groups: list[_Group]) -> _Group | None:
-        """The sum of several groups without its members; None if it passes a limit or lacks a proof."""
-        statements = sum(g.statements for g in groups)
+    def _sizes(self, units: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([len(self._groups[u].members) for u in units])
+
+    def _change(self, groups: list[_Group]) -> _Change | None:
+        """What makes the largest of several groups their sum; None if that passes a limit or lacks a proof."""
+        largest, statements, outputs = groups[0], 0, 0
+        for group in groups:
+            statements += group.statements
+            outputs += len(group.leaving)
+            if len(group.members) > len(largest.members):
+                largest = group
         if statements > MAX_STATEMENTS:
             return None
-        uses: dict[str, int] = {}
-        leaving: dict[str, int] = {}
+        others = [g for g in groups if g is not largest]
+        left = _inner(largest, others)  # readers outside that each value which stays inside still has
         for group in groups:
-            for name, count in group.uses.items():
-                uses[name] = uses.get(name, 0) + count
-            leaving.update(group.leaving)
-        inner = {name for name in uses if name in leaving}
-        for name in inner:  # no order matters: counts only
-            leaving[name] -= uses.pop(name)
-            if not leaving[name]:
-                del leaving[name]
-        reads: dict[tuple[str, int], None] = {}
-        for group in groups:
-            for read in group.reads:
-                if read[0] not in inner:
-                    reads[read] = None
-                elif read[1]:
-                    return None  # a value of the group under another shape
-        if not self._all_read(inner - leaving.keys(), groups):
+            if group.padded and not left.keys().isdisjoint(group.padded):
+                return None  # a value of the group under another shape
+        gone = [name for name, count in left.items() if not count]
+        if gone and not self._all_read(gone, groups):
             return None
-        if len(reads) > MAX_INPUTS or len(leaving) > MAX_OUTPUTS:
+        outputs -= len(gone)
+        entering = len(largest.reads)
+        for name in left:
+            entering -= (name, 0) in largest.reads
+        for read in others[0].reads if len(others) == 1 else {read for group in others for read in group.reads}:
+            entering += read not in largest.reads and read[0] not in left
+        if entering > MAX_INPUTS or outputs > MAX_OUTPUTS:
             return None
-        if statements + len(reads) + len(leaving) > MAX_STATEMENTS:  # those that widen and round half types included
+        if statements + entering + outputs > MAX_STATEMENTS:  # those that widen and round half types included
             return None
         shape = join([g.shape for g in groups])
-        level = all(g.level and g.shape == shape for g in groups) or self._level(leaving, shape)
-        if len(leaving) > 1 and not level:
+        level = all(g.level and g.shape == shape for g in groups) or self._level(
+            (name for g in groups for name in g.leaving if left.get(name, 1)), shape)
+        if outputs > 1 and not level:
             return None
-        smaller = [group for group in groups if worth.repeated(group.cost, group.shape, shape)]
+        smaller = [g for g in groups if g.shape is not shape and worth.repeated(g.cost, g.shape, shape)]
         if smaller:
             self.smaller.update(index for group in smaller for index in group.members)
             return None
-        return _Group([], reads, uses, leaving, shape, level, statements, sum(g.cost for g in groups),
-                      sum(g.counting for g in groups))
+        return _Change(largest, others, left, shape, level, sum([g.cost for g in groups]))
 
-    def _all_read(self, inner: set[str], groups: list[_Group]) -> bool:
+    def _all_read(self, inner: list[str], groups: list[_Group]) -> bool:
         """Whether the programs read every one of these values that the groups together keep to themselves. One that
         only gives a CastLike its type would leave operands in the group that have no part in the shape of what leaves.
         """
-        unread = inner - {name for group in groups for name, _ in group.reads}
+        unread = [name for name in inner if not any((name, 0) in group.reads for group in groups)]
         if not unread:
             return True
         members = {index for group in groups for index in group.members}
         return all(any((name, 0) in self._candidates[r].reads for r in self._context.view.readers[name] if r in members)
                    for name in unread)
+
+
+def _inner(largest: _Group, others: list[_Group]) -> dict[str, int]:
+    """The values that one of these groups makes and another one reads, with the number of readers outside all of them
+    that are left. No order matters."""
+    left: dict[str, int] = {}
+    for group in others:
+        for makes, reads in ((group.leaving, largest.uses), (largest.leaving, group.uses)):
+            for name in makes.keys() & reads.keys():
+                left[name] = left.get(name, makes[name]) - reads[name]
+        if len(others) > 1:
+            for other in others:
+                if other is not group:
+                    for name in group.leaving.keys() & other.uses.keys():
+                        left[name] = left.get(name, group.leaving[name]) - other.uses[name]
+    return left

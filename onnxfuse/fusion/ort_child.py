@@ -7,8 +7,8 @@ limit, and what comes back is a small description of each optimized graph: nodes
 
     optimized_graphs(path) -> Optimized(extended=OptGraph, full=OptGraph)      or RuntimeRefused(text)
 
-This file is also the program of the child (``python ort_child.py REQUEST.json``): it is started by path, so nothing
-of the package is imported there and nothing here may import the package.
+This file is also the program of the child (``python ort_child.py FOLDER``; the request comes through its input): it is
+started by path, so nothing of the package is imported there and nothing here may import the package.
 
 A model that computes in float16 or bfloat16 is optimized as a float32 copy of its types: the CPU provider has no
 kernels for most half ops, wraps them in casts and then finds hardly any pattern. The copy needs no weights: small
@@ -50,13 +50,19 @@ _PASSES = {
         QDQFinalCleanupTransformer MatMulIntegerToFloatFusion DynamicQuantizeMatMulFusion MatMulNBitsFusion""",
     ("norm", "reduce"): """LayerNormFusionL1 LayerNormFusionL2 SimplifiedLayerNormFusion SkipLayerNormFusion
         BiasSkipLayerNormFusion EmbedLayerNormFusion GroupQueryAttentionPreNormFusion""",
-    ("softmax", "attention"): "AttentionFusion BiasSoftmaxFusion GroupQueryAttentionFusion",
+    ("softmax", "attention"): "AttentionFusion BiasSoftmaxFusion",
+    ("attention",): "GroupQueryAttentionFusion",
+    ("erf",): "GeluFusionL1 GeluFusionL2",
+    ("erf", "tanh", "gelu"): "FastGeluFusion BiasGeluFusion",
+    ("sigmoid", "silu", "swish"): "QuickGeluFusion",
     ("gather", "slice"): "GatherToSliceFusion GatherSliceToSplitFusion SliceConcatToSpaceToDepthFusion",
     ("transpose",): "TransposeOptimizer TransposeOptimizer_CPUExecutionProvider MatmulTransposeFusion",
     ("conv",): "ConvActivationFusion",
     ("dropout",): "BiasDropoutFusion",
+    ("where",): "NotWhereFusion",
 }
-"""The runtime's passes that do nothing where no op has one of these words in its name, in small letters."""
+"""The runtime's passes that do nothing where no op has one of these words in its name, in small letters. An op that the
+runtime replaces by a function of simpler ones counts as one of those."""
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "precision"})
 
 
@@ -112,15 +118,72 @@ class RuntimeRefused(Exception):
 # ------------------------------------------------------------------------------------------------ parent
 
 
+class Child:
+    """A process that imports the runtime and then waits for its request, with a temporary folder ``work``."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        with open(work / "stderr", "wb") as stderr:
+            try:
+                self._process: subprocess.Popen[bytes] | OSError = subprocess.Popen(
+                    [sys.executable, str(Path(__file__).absolute()), str(work)],
+                    stdin=subprocess.PIPE,
+                    stdout=stderr,
+                    stderr=stderr,
+                    cwd=work,
+                    start_new_session=True,  # so that the whole group can be ended
+                )
+            except OSError as error:
+                self._process = error
+
+    def ask(self, request: Mapping[str, Any]) -> Callable[[float], int]:
+        """Send the request; what comes back waits some seconds for the end of the process and gives its exit code."""
+        process = self._process
+        if isinstance(process, OSError):
+            raise RuntimeRefused(f"no process can be started for ONNX Runtime: {process}")
+        assert process.stdin is not None
+        with contextlib.suppress(OSError), process.stdin as pipe:  # a process that is gone is noticed by who waits
+            pipe.write(json.dumps(request).encode())
+        return process.wait
+
+    def end(self) -> None:
+        """End the process and all that it started."""
+        process = self._process
+        if isinstance(process, OSError):
+            return
+        if process.poll() is None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                process.kill()
+            process.wait()
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Child]:
+    """A child, which ends with the block. Started before there is anything to ask, it is ready by then: the start of
+    the interpreter and the import of the runtime take over half a second."""
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-", ignore_cleanup_errors=True) as temporary:
+        child = Child(Path(temporary))
+        try:
+            yield child
+        finally:
+            child.end()
+
+
 def optimized_graphs(model: Path | Any, **options: Any) -> Optimized:
     """What `optimizing` gives, waited for."""
-    with optimizing(model, **options) as answer:
+    with started() as child, optimizing(model, child, **options) as answer:
         return answer()
 
 
 @contextlib.contextmanager
 def optimizing(
     model: Path | Any,
+    child: Child,
     *,
     folder: Path | None = None,
     float32_copy: bool = False,
@@ -137,66 +200,44 @@ def optimizing(
     ``model`` is the path of a model file, or a ModelProto (written to the temporary folder; ``folder`` is then where
     its external data lies). ``float32_copy`` makes the child work on a float32 copy, ``merge_scalars`` on one in which
     equal constants of one element are one; ``left_out`` names passes of the runtime that are not run. ``timeout`` in
-    seconds counts from the start, for both levels together. Only one level is run if ``levels`` names one, or where the
-    others would add nothing; it then stands in both fields. ``library`` is a library of custom ops to register,
+    seconds counts from the request, for both levels together. Only one level is run if ``levels`` names one, or where
+    the others would add nothing; it then stands in both fields. ``library`` is a library of custom ops to register,
     ``config`` entries for the session.
 
     The block may not begin, or the call end, by RuntimeRefused with one line of text.
     """
-    with tempfile.TemporaryDirectory(prefix="onnxfuse-", ignore_cleanup_errors=True) as temporary:
-        work = Path(temporary)
-        if isinstance(model, os.PathLike | str):
-            path = Path(model).absolute()
-            folder = path.parent
-            copy = float32_copy or merge_scalars
-        else:
-            path = work / "model.onnx"
-            copy = float32_copy or merge_scalars or folder is not None
-            path.write_bytes(model.SerializeToString())
-        request = {
-            "model": str(path),
-            "folder": str(folder or work),
-            "work": str(work),
-            "copy": copy,
-            "half": float32_copy,
-            "merge": merge_scalars,
-            "left_out": sorted(left_out),
-            "levels": list(levels),
-            "library": None if library is None else str(library),
-            "config": dict(config or {}),
-            "result": str(work / "result.json"),
-        }
-        (work / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        child, end = _start_child(work), time.monotonic() + timeout
-        try:
-            yield lambda: _answer(child, work, levels, timeout, end)
-        finally:
-            if child.poll() is None:
-                _end_group(child)
-
-
-def _start_child(work: Path) -> subprocess.Popen[bytes]:
-    """Run this file on ``work/request.json``."""
-    with open(work / "stderr", "wb") as stderr:
-        try:
-            return subprocess.Popen(
-                [sys.executable, str(Path(__file__).absolute()), str(work / "request.json")],
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                cwd=work,
-                start_new_session=True,  # so that the whole group can be ended
-            )
-        except OSError as error:
-            raise RuntimeRefused(f"no process can be started for ONNX Runtime: {error}") from None
+    if isinstance(model, os.PathLike | str):
+        path = Path(model).absolute()
+        folder = path.parent
+        copy = float32_copy or merge_scalars
+    else:
+        path = child.work / "model.onnx"
+        copy = float32_copy or merge_scalars or folder is not None
+        path.write_bytes(model.SerializeToString())
+    request = {
+        "model": str(path),
+        "folder": str(folder or child.work),
+        "copy": copy,
+        "half": float32_copy,
+        "merge": merge_scalars,
+        "left_out": sorted(left_out),
+        "levels": list(levels),
+        "library": None if library is None else str(library),
+        "config": dict(config or {}),
+    }
+    wait, end = child.ask(request), time.monotonic() + timeout
+    try:
+        yield lambda: _answer(wait, child.work, levels, timeout, end)
+    finally:
+        child.end()
 
 
 def _answer(
-    child: subprocess.Popen[bytes], work: Path, levels: tuple[str, ...], timeout: float, end: float
+    wait: Callable[[float], int], work: Path, levels: tuple[str, ...], timeout: float, end: float
 ) -> Optimized:
     """Wait for the child until ``end`` and read its result; RuntimeRefused where it leaves none."""
     try:
-        code = child.wait(max(end - time.monotonic(), 0.0))
+        code = wait(max(end - time.monotonic(), 0.0))
     except subprocess.TimeoutExpired:
         raise RuntimeRefused(f"ONNX Runtime took longer than {timeout:g} s to optimize the model") from None
     if code or not (work / "result.json").exists():
@@ -205,7 +246,10 @@ def _answer(
     if "error" in answer:
         # without the random name of the temporary folder: the text stands in reports
         raise RuntimeRefused(answer["error"].replace(f"{work}{os.sep}", ""))
-    graphs = {level: _graph_from_json(graph) for level, graph in answer["graphs"].items()}
+    try:
+        graphs = {level: _described(_load(work / f"{level}.onnx").graph) for level in answer["levels"]}
+    except Exception as error:  # a damaged file, names that are no text
+        raise RuntimeRefused(f"what ONNX Runtime made of the model cannot be read: {error}") from None
     first = graphs[levels[0]]
     return Optimized(first, graphs.get(levels[-1], first), answer["version"])
 
@@ -221,29 +265,34 @@ def _failure(code: int, work: Path) -> str:
     return f"ONNX Runtime's child process failed ({how})" + (f": {lines[-1]}" if lines else "")
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        child.kill()
-    child.wait()
+def _load(path: Path) -> Any:
+    """The model in a file that the runtime wrote, without large weights."""
+    import onnx
+
+    return onnx.load(str(path), load_external_data=False)
 
 
-def _graph_from_json(data: Mapping[str, Any]) -> OptGraph:
-    nodes = tuple(
-        OptNode(
-            n["domain"],
-            n["op"],
-            tuple(map(_plain, n["in"])),
-            tuple(map(_plain, n["out"])),
-            n["attributes"],
-            {k: _graph_from_json(g) for k, g in n["bodies"].items()},
-        )
-        for n in data["nodes"]
-    )
+def _described(graph: Any) -> OptGraph:
+    values = [*graph.input, *graph.output, *graph.value_info]
+    initializers = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
     return OptGraph(
-        tuple(data["inputs"]), tuple(data["outputs"]), frozenset(data["initializers"]), nodes, data["types"]
+        tuple([v.name for v in graph.input]),
+        tuple([v.name for v in graph.output]),
+        frozenset(initializers),
+        tuple(map(_described_node, graph.node)),
+        {v.name: v.type.tensor_type.elem_type for v in values if v.type.HasField("tensor_type")},
     )
+
+
+def _described_node(node: Any) -> OptNode:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    inputs, outputs = tuple(map(_plain, node.input)), tuple(map(_plain, node.output))
+    attributes = node.attribute
+    if not attributes:
+        return OptNode(domain, node.op_type, inputs, outputs)
+    digests = {a.name: digest(a) for a in attributes if not a.HasField("g") and not a.graphs}
+    bodies = {a.name: _described(a.g) for a in attributes if a.HasField("g")}
+    return OptNode(domain, node.op_type, inputs, outputs, digests, bodies)
 
 
 def _plain(name: str) -> str:
@@ -254,17 +303,23 @@ def _plain(name: str) -> str:
 # ------------------------------------------------------------------------------------------------ child
 
 
-def _child(request_path: str) -> None:
-    """Entry of the child: read the request, optimize, write the result."""
-    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+def _child(work: Path) -> None:
+    """Entry of the child: import the runtime, read the request, optimize, write the result."""
     _first_to_go()
     gc.disable()  # nothing here is worth the search
     try:
-        answer = _optimize(request)
+        import onnx  # noqa: F401  # while there is nothing to do yet
+        import onnxruntime  # noqa: F401
+
+        request = sys.stdin.buffer.read()
+        if not request:  # nothing will be asked any more
+            return
+        answer = _optimize(json.loads(request), work)
     except Exception as error:  # whatever the runtime raises is an answer for the parent
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         answer = {"error": lines[0][:500]}
-    Path(request["result"]).write_text(json.dumps(answer), encoding="utf-8")
+    (work / "result.json").write_text(json.dumps(answer), encoding="utf-8")
+    os._exit(0)  # without taking all down bit by bit, for which the parent would wait
 
 
 def _first_to_go() -> None:
@@ -275,12 +330,11 @@ def _first_to_go() -> None:
         pass
 
 
-def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
-    import onnx
+def _optimize(request: Mapping[str, Any], work: Path) -> dict[str, Any]:
+    """Write what each level makes of the model to a file of its name, in ``work``."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(4)
-    work = Path(request["work"])
     source = request["model"]
     if request["copy"]:
         source = str(work / "copy.onnx")
@@ -289,10 +343,12 @@ def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
         "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
         "full": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
     }
-    graphs: dict[str, Any] = {}
+    done: list[str] = []
+    sessions: list[Any] = []
     for level in request["levels"]:
-        if level == "full" and "extended" in graphs and not _may_block(graphs["extended"]):
+        if level == "full" and "extended" in done and not _may_block(_load(work / "extended.onnx").graph):
             continue
+        sessions.clear()  # the last one goes with the process: taking it down takes long
         target, weights = work / f"{level}.onnx", work / f"{level}.weights"
         options = ort.SessionOptions()
         options.graph_optimization_level = steps[level]
@@ -308,44 +364,20 @@ def _optimize(request: Mapping[str, Any]) -> dict[str, Any]:
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights.name)
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "256")
         left_out = [*request["left_out"], *([_SHARING] if request["merge"] else [])]
-        session = ort.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=left_out
+        sessions.append(
+            ort.InferenceSession(source, options, providers=["CPUExecutionProvider"], disabled_optimizers=left_out)
         )
-        del session
-        optimized = onnx.load(str(target), load_external_data=False)
-        graphs[level] = _graph_to_json(optimized.graph)
-        for path in (target, weights):
-            path.unlink(missing_ok=True)
-    return {"graphs": graphs, "version": ort.__version__}
+        weights.unlink(missing_ok=True)
+        done.append(level)
+    return {"levels": done, "version": ort.__version__}
 
 
-def _may_block(graph: Mapping[str, Any]) -> bool:
+def _may_block(graph: Any) -> bool:
     """Whether the blocked layout may begin somewhere: at a convolution or pooling, by whatever name."""
     return any(
-        "Conv" in node["op"] or "Pool" in node["op"] or any(map(_may_block, node["bodies"].values()))
-        for node in graph["nodes"]
+        "Conv" in n.op_type or "Pool" in n.op_type or any(_may_block(a.g) for a in n.attribute if a.HasField("g"))
+        for n in graph.node
     )
-
-
-def _graph_to_json(graph: Any) -> dict[str, Any]:
-    values = [*graph.input, *graph.output, *graph.value_info]
-    return {
-        "inputs": [v.name for v in graph.input],
-        "outputs": [v.name for v in graph.output],
-        "initializers": [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer],
-        "types": {v.name: v.type.tensor_type.elem_type for v in values if v.type.HasField("tensor_type")},
-        "nodes": [
-            {
-                "domain": "" if n.domain == "ai.onnx" else n.domain,
-                "op": n.op_type,
-                "in": list(n.input),
-                "out": list(n.output),
-                "attributes": {a.name: digest(a) for a in n.attribute if not a.HasField("g") and not a.graphs},
-                "bodies": {a.name: _graph_to_json(a.g) for a in n.attribute if a.HasField("g")},
-            }
-            for n in graph.node
-        ],
-    }
 
 
 def digest(attribute: Any) -> str:
@@ -520,4 +552,4 @@ def _bits(data_type: int) -> int:
 if __name__ == "__main__":
     # the modules beside this file must not stand before others of the same name
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).absolute().parent)]
-    _child(sys.argv[1])
+    _child(Path(sys.argv[1]))

@@ -78,13 +78,17 @@ class Partition:
         given = left = _WIDE if self._budget > 0 else _NARROW
         seen: set[int] = set()
         stack = list(chosen)
-        at = self._at
+        at, gone, find = self._at, self._gone, self.find
         while stack:
             unit = stack.pop()
-            left -= len(sides[unit])
+            side = sides[unit]
+            left -= len(side)
             if left < 0:
                 break
-            for other in self._neighbours(sides, unit):
+            if not side.isdisjoint(gone):  # as `_neighbours`: this is the innermost loop of planning
+                side = sides[unit] = {find(v) for v in side}
+            side.discard(unit)
+            for other in side:
                 if other in chosen:
                     if unit not in chosen:  # an edge from one chosen unit to another is no path
                         self._budget -= given - left

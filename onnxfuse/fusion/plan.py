@@ -125,6 +125,9 @@ def make_plan(model: Model, options: PlanOptions | None = None,
     main graph, a function is called when the answer is needed and everything else that can be prepared is."""
     options = options or PlanOptions()
     drafts = [_Draft(model, view, options) for view in model.graphs.values()]
+    if callable(reserved):
+        for draft in drafts:
+            draft.foresee()
     known: ReservedNodes = (_Nothing() if reserved is None
                             else _Nothing({"": reserved}) if isinstance(reserved, Mapping)
                             else reserved() if callable(reserved) else reserved)
@@ -157,16 +160,36 @@ class _Draft:
         self.candidates, self.reasons = find_candidates(self.context)
         worth.exclude(self.context, self.candidates, self.reasons)
         self.grower = Grower(self.context, self.candidates)
+        self.foreseen: tuple[list[Group], dict[int, Reason]] | None = None
+
+    def foresee(self) -> None:
+        """Plans as if nothing were reserved, where that is likely: in a graph of elementwise nodes alone, which have no
+        other node beside them that could take them in."""
+        if len(self.candidates) + len(self.reasons) == len(self.view.order):
+            self.foreseen = self._planned(())
 
     def finish(self, reserved: ReservedNodes) -> tuple[list[Group], dict[int, Reason]]:
         """Groups, and the reason of every elementwise node that is in none."""
-        view, context, candidates, reasons, grower = (
-            self.view, self.context, self.candidates, self.reasons, self.grower)
-        self._set_aside(reserved.graphs.get(view.path, {}))
+        lost = self._set_aside(reserved.graphs.get(self.view.path, {}))
+        patterns = [pattern for pattern in reserved.patterns if pattern.path == self.view.path]
+        if self.foreseen is not None and not lost and not patterns:
+            groups, reasons = self.foreseen
+        else:
+            if self.foreseen is not None:
+                self.grower = Grower(self.context, self.candidates)
+            else:
+                for index in lost:
+                    self.grower.release(index)
+            groups, reasons = self._planned(patterns)
+        return groups, self.reasons | reasons
+
+    def _planned(self, patterns: Sequence[Pattern]) -> tuple[list[Group], dict[int, Reason]]:
+        """Groups of the candidates, and the reason of every one that is in none."""
+        view, context, candidates, grower = self.view, self.context, self.candidates, self.grower
+        reasons: dict[int, Reason] = {}
         grower.grow()
-        for pattern in reserved.patterns:
-            if pattern.path == view.path:
-                _yield_to(pattern, view, candidates, grower, reasons)
+        for pattern in patterns:
+            _yield_to(pattern, view, candidates, grower, reasons)
         grower.siblings()
         groups: list[Group] = []
         for members in grower.groups():
@@ -179,14 +202,16 @@ class _Draft:
         reasons.update({index: worth.SINGLE for index in candidates if index not in fused and index not in reasons})
         return groups, reasons
 
-    def _set_aside(self, reserved: Mapping[str, Reason]) -> None:
-        """Takes out the nodes with these first outputs."""
+    def _set_aside(self, reserved: Mapping[str, Reason]) -> list[int]:
+        """Takes out the nodes with these first outputs; returns those that were candidates."""
+        lost = []
         for index in self.view.order if reserved else ():
             first = next(iter(self.view.graph.node[index].output), "")
             if first in reserved and (index in self.candidates or index in self.reasons):
                 if self.candidates.pop(index, None) is not None:
-                    self.grower.release(index)
+                    lost.append(index)
                 self.reasons[index] = reserved[first]
+        return lost
 
 
 def _yield_to(pattern: Pattern, view: GraphView, candidates: Mapping[int, Candidate], grower: Grower,

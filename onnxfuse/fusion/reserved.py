@@ -22,15 +22,25 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from onnxfuse.fusion.ort_child import MANY_SCALARS, OptGraph, OptNode, RuntimeRefused, idle_passes, optimizing, scalars
-from onnxfuse.fusion.trace import Block, Trace, domain_of
+from onnxfuse.fusion.ort_child import (
+    MANY_SCALARS,
+    Child,
+    OptGraph,
+    OptNode,
+    RuntimeRefused,
+    idle_passes,
+    optimizing,
+    scalars,
+    started,
+)
+from onnxfuse.fusion.trace import Block, Classes, Trace, domain_of
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import external_tensors
 from onnxfuse.model.graphs import all_nodes, bodies
 from onnxfuse.ops import elementwise_like
 from onnxfuse.ops.reason import Reason
 
-__all__ = ["Pattern", "Reserved", "asked", "reserved_nodes"]
+__all__ = ["Pattern", "Reserved", "asked", "reserved_nodes", "started"]
 
 Elementwise = Callable[[str, str], bool]
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -91,16 +101,16 @@ class Reserved:
 
 def reserved_nodes(model: Model, *, timeout: float = 900.0, elementwise: Elementwise = elementwise_like) -> Reserved:
     """What `asked` gives, waited for."""
-    with asked(model, timeout=timeout, elementwise=elementwise) as answer:
+    with started() as child, asked(model, child, timeout=timeout, elementwise=elementwise) as answer:
         return answer()
 
 
 @contextlib.contextmanager
 def asked(
-    model: Model, *, timeout: float = 900.0, elementwise: Elementwise = elementwise_like
+    model: Model, child: Child, *, timeout: float = 900.0, elementwise: Elementwise = elementwise_like
 ) -> Iterator[Callable[[], Reserved]]:
-    """Ask the runtime which nodes of ``model`` it fuses itself. It works while the block runs; a call of what the block
-    gets waits for the answer.
+    """Ask the runtime, in the process ``child``, which nodes of ``model`` it fuses itself. It works while the block
+    runs; a call of what the block gets waits for the answer.
 
     ``timeout`` in seconds. Never raises for what the runtime does: where it cannot say (not installed, cannot load the
     model, crashed, took too long), nothing is reserved and ``note`` tells why.
@@ -110,6 +120,7 @@ def asked(
             wait = stack.enter_context(
                 optimizing(
                     model.path or model.proto,
+                    child,
                     folder=model.folder if any(True for _ in external_tensors(model.proto)) else None,
                     float32_copy=has_half(model.proto),
                     left_out=_idle_passes(model.proto),
@@ -122,12 +133,14 @@ def asked(
             yield lambda: refusal
             return
 
+        classes = {view.path: Classes(view) for view in model.graphs.values()}  # while the runtime works
+
         def answer() -> Reserved:
             try:
                 graphs = wait()
             except RuntimeRefused as error:
                 return _refused(error)
-            return compare(model.main, graphs.extended, graphs.full, graphs.version, elementwise)
+            return compare(model.main, graphs.extended, graphs.full, graphs.version, elementwise, classes)
 
         yield answer
 
@@ -147,13 +160,16 @@ def compare(
     full: OptGraph,
     version: str | None = None,
     elementwise: Elementwise = elementwise_like,
+    classes: Mapping[str, Classes] | None = None,
 ) -> Reserved:
-    """Reserved nodes of a graph and its bodies, from what the two levels made of it."""
+    """Reserved nodes of a graph and its bodies, from what the two levels made of it. ``classes`` are those of the
+    graphs by path, where they are at hand; they are used up."""
+    known = classes or {}
     graphs: dict[str, Mapping[str, Reason]] = {}
     patterns: list[Pattern] = []
 
     def visit(view: GraphView, extended: OptGraph, full: OptGraph | None) -> None:
-        trace = Trace(view, extended)
+        trace = Trace(known.get(view.path) or Classes(view), extended)
         finder = _Finder(trace, full, elementwise)
         graphs[view.path] = finder.run()
         patterns.extend(finder.patterns)
@@ -189,7 +205,7 @@ class _Finder:
         for block in blocks:
             self._from_block(block)
         self._quantized()
-        if self.full is not None:
+        if self.full is not None and self.full is not self.trace.optimized:
             self._blocked(blocks, self.full)
         self._past_transposes(blocks)
         self._no_ops()
@@ -403,6 +419,6 @@ def _half_nodes(nodes: Iterable[NodeProto]) -> bool:
                 return True
             if attribute.HasField("t") and attribute.t.data_type in _HALF:
                 return True
-        if any(_half_graph(body) for _, body in bodies(node)):
+        if node.attribute and any(_half_graph(body) for _, body in bodies(node)):
             return True
     return False

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto
 
 from onnxfuse.fusion.ort_child import OptGraph, OptNode, digest
 from onnxfuse.model.graphs import GraphView
 
-__all__ = ["Block", "Trace", "domain_of"]
+__all__ = ["Block", "Classes", "Trace", "domain_of"]
 
 _SMALL_BYTES = 1024  # constants up to this size are compared by content
 _RANDOM = frozenset(
@@ -51,24 +51,91 @@ class Block:
     what is gone above it was dropped by the optimizer, not fused."""
 
 
+class Classes:
+    """The values of a graph by class. What can be known before the runtime has answered is known from the start: all
+    classes, where no Cast stands in the way."""
+
+    def __init__(self, view: GraphView) -> None:
+        self.view = view
+        self.of: dict[str, str] = {}
+        """Value -> a name that stands for its class (of the first value in it)."""
+        self.roots: dict[str, int] = {}
+        """Class -> place of the node that makes it; none for inputs, initializers and values from outside."""
+        self.makers: dict[str, list[int]] = {}
+        """Class -> places of all nodes that make a value of it: the root, its twins, and what hands it on unchanged."""
+        self.passing: set[int] = set()
+        """Places of nodes that hand their input on unchanged."""
+        self._keys: dict[object, str] = {}
+        self._done = 0  # nodes, in the order of execution
+        for name, tensor in view.constants.items():
+            self.of[name] = self._keys.setdefault(_tensor_key(name, tensor), name)
+        self.number(None)
+
+    def number(self, types: Mapping[str, int] | None) -> None:
+        """Number the values of the nodes that are left; without the types of the optimized graph, up to a Cast."""
+        nodes, order = self.view.graph.node, self.view.order
+        while self._done < len(order):
+            node = nodes[order[self._done]]
+            if node.op_type == "Cast" and types is None:
+                return
+            self._number(order[self._done], node, types or {})
+            self._done += 1
+
+    def _number(self, index: int, node: NodeProto, types: Mapping[str, int]) -> None:
+        if node.op_type == "Constant" and domain_of(node) == "" and node.output[0] in self.of:
+            return
+        source = _passes(node, types)
+        if source is not None:
+            kind = self.of.get(source, source)
+            self.of[node.output[0]] = kind
+            self.makers.setdefault(kind, []).append(index)
+            self.passing.add(index)
+            return
+        key = self._node_key(index, node)
+        for place, name in enumerate(node.output):
+            if not name:
+                continue
+            kind = self._keys.setdefault((*key, place), name)
+            self.of[name] = kind
+            self.makers.setdefault(kind, []).append(index)
+            if kind == name:
+                self.roots[name] = index
+
+    def _node_key(self, index: int, node: NodeProto) -> tuple[object, ...]:
+        """Equal for nodes that must make equal values."""
+        if index in self.view.children or node.op_type in _RANDOM:
+            return (index,)
+        inputs = tuple([self.of.get(name, name) for name in node.input])
+        attributes = tuple(sorted((a.name, digest(a)) for a in node.attribute))
+        return domain_of(node), node.op_type, inputs, attributes
+
+
+def _passes(node: NodeProto, types: Mapping[str, int]) -> str | None:
+    """The input that the node hands on unchanged; None if it does something."""
+    kind = node.op_type
+    if kind not in ("Identity", "Dropout", "Cast") or domain_of(node) or not node.input or not node.input[0]:
+        return None
+    first = str(node.input[0])
+    if kind == "Dropout":
+        trains, masked = len(node.input) > 2 and node.input[2], len(node.output) > 1 and node.output[1]
+        return None if trains or masked else first
+    if kind == "Cast":
+        target = next((a.i for a in node.attribute if a.name == "to"), 0)
+        return first if types.get(first) == target else None
+    return first
+
+
 @dataclass
 class Trace:
-    """Comparison of one graph as read (``view``) with its optimized form."""
+    """Comparison of one graph as read with its optimized form."""
 
-    view: GraphView
+    classes: Classes
     optimized: OptGraph
-    classes: dict[str, str] = field(default_factory=dict)
-    """Value -> a name that stands for its class (of the first value in it)."""
-    roots: dict[str, int] = field(default_factory=dict)
-    """Class -> place of the node that makes it; none for inputs, initializers and values from outside."""
-    makers: dict[str, list[int]] = field(default_factory=dict)
-    """Class -> places of all nodes that make a value of it: the root, its twins, and what hands it on unchanged."""
-
-    passing: set[int] = field(default_factory=set)
-    """Places of nodes that hand their input on unchanged."""
 
     def __post_init__(self) -> None:
-        self._number_values()
+        self.classes.number(self.optimized.types)
+        self.view, self.roots, self.makers = self.classes.view, self.classes.roots, self.classes.makers
+        self.passing, self._of = self.classes.passing, self.classes.of
         self._made: dict[str, int] = {}  # class or new name -> place of the optimized node
         self._constant: set[str] = set()
         names = self.optimized.initializers
@@ -85,7 +152,7 @@ class Trace:
 
     def class_of(self, name: str) -> str:
         """The class of a value; a name that the original graph does not know stands for itself."""
-        return self.classes.get(name, name)
+        return self._of.get(name, name)
 
     def survives(self, name: str) -> bool:
         """Whether a value of the same class exists in the optimized graph."""
@@ -101,53 +168,6 @@ class Trace:
         place = self._made.get(self.class_of(name))
         return None if place is None else self.optimized.nodes[place]
 
-    def _number_values(self) -> None:
-        keys: dict[object, str] = {}
-        for name, tensor in self.view.constants.items():
-            self.classes[name] = keys.setdefault(_tensor_key(name, tensor), name)
-        for index in self.view.order:
-            node = self.view.graph.node[index]
-            if node.op_type == "Constant" and domain_of(node) == "" and node.output[0] in self.classes:
-                continue
-            source = self._passes(node)
-            if source is not None:
-                kind = self.class_of(source)
-                self.classes[node.output[0]] = kind
-                self.makers.setdefault(kind, []).append(index)
-                self.passing.add(index)
-                continue
-            for place, name in enumerate(node.output):
-                if not name:
-                    continue
-                key = self._node_key(index, node, place)
-                kind = keys.setdefault(key, name)
-                self.classes[name] = kind
-                self.makers.setdefault(kind, []).append(index)
-                if kind == name:
-                    self.roots[name] = index
-
-    def _node_key(self, index: int, node: NodeProto, place: int) -> object:
-        """Equal for nodes that must make equal values."""
-        if index in self.view.children or node.op_type in _RANDOM:
-            return index, place
-        inputs = tuple(self.class_of(name) if name else "" for name in node.input)
-        attributes = tuple(sorted((a.name, digest(a)) for a in node.attribute))
-        return domain_of(node), node.op_type, inputs, attributes, place
-
-    def _passes(self, node: NodeProto) -> str | None:
-        """The input that the node hands on unchanged; None if it does something."""
-        if domain_of(node) or not node.input or not node.input[0]:
-            return None
-        first = str(node.input[0])
-        if node.op_type == "Identity":
-            return first
-        if node.op_type == "Dropout" and not (len(node.input) > 2 and node.input[2]):
-            return first if not (len(node.output) > 1 and node.output[1]) else None
-        if node.op_type == "Cast":
-            target = next((a.i for a in node.attribute if a.name == "to"), 0)
-            return first if self.optimized.types.get(first) == target else None
-        return None
-
     # -------------------------------------------------------------------------------- blocks
 
     def blocks(self) -> list[Block]:
@@ -158,7 +178,7 @@ class Trace:
         for index in self.view.order:
             made = [self.class_of(o) for o in self.view.graph.node[index].output if o]
             made = [key for key in made if self.roots.get(key) == index and key in self._made]
-            if not made:
+            if not made or self._untouched(index, made):
                 continue
             cluster = set().union(*(self._cluster(key) for key in made))
             keys = sorted({home[place] for place in cluster if place in home})
@@ -176,6 +196,14 @@ class Trace:
             if block is not None:
                 found.append(block)
         return sorted(found, key=lambda b: b.region)
+
+    def _untouched(self, index: int, made: list[str]) -> bool:
+        """Whether a node stands there as it was, with the same operands: most of them do, and none is part of a block.
+        (Its one value has an old name, so no cluster reaches up to it.)"""
+        place = self._made[made[0]]
+        node, now = self.view.graph.node[index], self.optimized.nodes[place]
+        return (len(made) == len(node.output) == len(now.outputs) == 1 and tuple(node.input) == now.inputs
+                and self._same(index, place))
 
     def _block(self, landings: list[int], cluster: set[int]) -> Block | None:
         region: set[int] = set()
@@ -196,7 +224,7 @@ class Trace:
                 continue
             found.add(place)
             for name in self.optimized.nodes[place].inputs:
-                if name and name not in self.classes and name not in self.view.inputs and name in self._made:
+                if name and name not in self._of and name not in self.view.inputs and name in self._made:
                     stack.append(self._made[name])
         return found
 
@@ -222,6 +250,8 @@ class Trace:
         if (domain_of(node), node.op_type) != (now.domain, now.op_type) or _arity(node.input) != _arity(now.inputs):
             return False
         before = {a.name: digest(a) for a in node.attribute if not a.HasField("g") and not a.graphs}
+        if not before and not now.attributes:
+            return True
         changed = any(now.attributes.get(name, value) != value for name, value in before.items())
         scaled = any(now.attributes.get(name, value) != value for name, value in _SCALING.items() if name not in before)
         return not changed and not (scaled and now.domain)

@@ -48,7 +48,8 @@ def _tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
         yield sparse.values
         yield sparse.indices
     for node in graph.node:
-        yield from _node_tensors(node)
+        if node.attribute:
+            yield from _node_tensors(node)
 
 
 def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:

@@ -250,5 +250,6 @@ def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """The nodes of a graph or function, those of bodies behind the node that holds them."""
     for node in graph.node:
         yield node
-        for _, body in bodies(node):
-            yield from all_nodes(body)
+        if node.attribute:
+            for _, body in bodies(node):
+                yield from all_nodes(body)

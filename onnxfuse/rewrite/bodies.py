@@ -46,7 +46,7 @@ def make_body(model: Model, group: Group) -> FunctionProto:
             elif name:
                 names[name] = f"t{inner}"
                 inner += 1
-        body.node.append(_copy(node, names, view, model))
+        _copy(node, names, view, model, body.node.add())
     body.output.extend(outputs.values())
     used = {_domain(node.domain) for node in body.node}
     body.opset_import.extend(o for o in model.proto.opset_import if _domain(o.domain) in used)
@@ -89,13 +89,16 @@ def inline_tensor(model: Model, tensor: TensorProto) -> TensorProto:
     return copy
 
 
-def _copy(node: NodeProto, names: dict[str, str], view: GraphView, model: Model) -> NodeProto:
-    """The node under canonical names. Where its program reads no more than the first operand and another one changes at
-    run time, an operator with the same result that does without takes its place."""
-    copy = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
-    copy.output.extend(names.get(name, "") for name in node.output)
-    copy.input.extend(names.get(name, "") for name in node.input)
-    if any(name and name not in names for name in node.input):
+def _copy(node: NodeProto, names: dict[str, str], view: GraphView, model: Model, copy: NodeProto) -> None:
+    """Makes an empty node a copy under canonical names. Where its program reads no more than the first operand and
+    another one changes at run time, an operator with the same result that does without takes its place."""
+    inputs = [names.get(name, "") for name in node.input]
+    copy.op_type, copy.domain = node.op_type, node.domain
+    copy.input.extend(inputs)
+    copy.output.extend([names.get(name, "") for name in node.output])
+    if node.attribute:
+        copy.attribute.extend(node.attribute)
+    if "" in inputs and any(name and name not in names for name in node.input):
         del copy.input[1:]
         if node.op_type == "CastLike":
             copy.op_type = "Cast"
@@ -107,7 +110,6 @@ def _copy(node: NodeProto, names: dict[str, str], view: GraphView, model: Model)
             raise AssertionError(f"{node.op_type} reads a value that its group does not have")
     while copy.output and not copy.output[-1]:
         del copy.output[-1]
-    return copy
 
 
 def name_bodies(proto: ModelProto, bodies: Sequence[FunctionProto], sizes: Sequence[int]) -> list[FunctionProto]:

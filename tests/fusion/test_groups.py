@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from onnxfuse.fusion import plan as plan_module
+from onnxfuse.fusion.candidates import find_candidates
+from onnxfuse.fusion.context import Context
+from onnxfuse.fusion.groups import _ALWAYS, Grower
 from onnxfuse.fusion.plan import PlanOptions, make_plan
 from onnxfuse.model import from_proto
 from onnxfuse.ops.reason import Reason
@@ -38,7 +44,7 @@ def model_of(nodes: list[onnx.NodeProto], outputs: list[str] | None = None,
     return model
 
 
-def random_model(seed: int) -> ModelProto:
+def random_model(seed: int, barriers: bool = True) -> ModelProto:
     """Elementwise nodes with barriers, operands of three shapes, values that leave early."""
     rng = random.Random(seed)
     values, nodes = ["x", "row", "column", "k"], []
@@ -60,7 +66,7 @@ def random_model(seed: int) -> ModelProto:
     # Softmax refuses a scalar: give rank to whatever it reads
     for node in nodes:
         if node.op_type == "Softmax":
-            node.op_type = "Softplus" if node.input[0] != "x" else "Softmax"
+            node.op_type = "Softplus" if node.input[0] != "x" or not barriers else "Softmax"
     return model_of(nodes, leaving, {"x": DIMS, "row": [4], "column": ["N", 1]})
 
 
@@ -72,6 +78,56 @@ def test_random_graphs(seed: int) -> None:
     onnx.checker.check_model(fused, full_check=True)
     assert_same_results(proto, fused, seeds=1)
     assert not plan_of(fused)[1].groups
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_sum_of_groups_is_what_its_members_are(seed: int) -> None:
+    model = from_proto(random_model(seed))
+    view, context = model.main, Context(model, model.main, "float32")
+    candidates, _ = find_candidates(context)
+    grower = Grower(context, candidates)
+    grower.grow()
+    grower.siblings()
+    assert any(len(group.members) > 2 for group in grower._groups.values())
+    for group in grower._groups.values():
+        nodes = [view.graph.node[index] for index in group.members]
+        made = {name for node in nodes for name in node.output}
+        outside = {name: [r for r in view.readers.get(name, ()) if r not in group.members] for name in made}
+        reads = {read for index in group.members for read in candidates[index].reads}
+        assert group.reads.keys() == {read for read in reads if read[0] not in made}
+        assert group.padded == {name for name, pad in group.reads if pad}
+        assert group.uses == Counter(n for node in nodes for n in set(node.input) if n not in made)
+        assert {name: count % _ALWAYS for name, count in group.leaving.items()} == {
+            name: len(readers) for name, readers in outside.items() if readers or name in view.kept}
+        assert group.statements == sum(candidates[index].statements for index in group.members)
+        assert group.cost == pytest.approx(sum(candidates[index].cost for index in group.members))
+        assert group.counting == sum(candidates[index].counts for index in group.members)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_planned_before_the_answer_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is reserved afterwards: nothing, some nodes, a pattern."""
+    growers = 0
+
+    def counted(*arguments: Any) -> Grower:
+        nonlocal growers
+        growers += 1
+        return Grower(*arguments)
+
+    monkeypatch.setattr(plan_module, "Grower", counted)
+    model = from_proto(random_model(seed, barriers=False))
+    candidates, _ = find_candidates(Context(model, model.main, "float32"))
+    outputs = [model.main.graph.node[index].output[0] for index in candidates]
+    some = dict.fromkeys(random.Random(seed).sample(outputs, 3), Reason("fused-by-runtime", "part of Conv"))
+    nothing = Patterns()
+    nothing.patterns = []
+    nodes, pattern = Patterns(), Patterns(*outputs[:3])
+    nodes.patterns, nodes.graphs = [], {"": some}
+    for answer, wrong in ((nothing, False), (nodes, True), (pattern, True)):
+        growers = 0
+        early = make_plan(model, PlanOptions(verify=True), answer.itself)
+        assert growers == 1 + wrong
+        assert early == make_plan(model, PlanOptions(), answer)
 
 
 def test_a_deep_chain_is_split_at_the_limit_of_statements() -> None:
@@ -138,6 +194,9 @@ class Patterns:
         self.graphs: dict[str, dict[str, Reason]] = {}
         self.patterns = [self]
         self.op, self.outputs, self.path = "QuickGelu", outputs, ""
+
+    def itself(self) -> Patterns:
+        return self
 
 
 @pytest.mark.parametrize(("more", "fused"), [("y = Identity(b)", False), ("y = Neg(b)", True)])

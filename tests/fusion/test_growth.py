@@ -81,6 +81,9 @@ def test_passes_that_can_find_nothing_are_left_out() -> None:
     few = ort_child.idle_passes({"MatMul", "DequantizeLinear", "ReduceMean"}, 10**6)
     assert "BiasDropoutFusion" in few
     assert not few & {"QDQS8ToU8Transformer", "LayerNormFusionL2"}
+    assert few >= {"NotWhereFusion", "GeluFusionL1", "FastGeluFusion", "QuickGeluFusion", "GroupQueryAttentionFusion"}
+    gates = ort_child.idle_passes({"HardSigmoid", "Tanh", "Where"}, 10**6)
+    assert not gates & {"NotWhereFusion", "FastGeluFusion", "BiasGeluFusion", "QuickGeluFusion"}
     assert not ort_child.idle_passes({"MatMul"}, 100)
 
 

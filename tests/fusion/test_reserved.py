@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfuse.fusion import ort_child
 from onnxfuse.fusion.ort_child import OptGraph, OptNode, RuntimeRefused, optimized_graphs
 from onnxfuse.fusion.reserved import Reserved, compare, has_half, reserved_nodes
+from onnxfuse.fusion.trace import Classes
 from onnxfuse.model import Model, from_proto, load
 
 pytest.importorskip("onnxruntime", reason="the runtime itself decides what it fuses")
@@ -331,6 +332,37 @@ def test_what_cannot_be_traced_is_left_alone_and_counted() -> None:
     answer = compare(model.main, graph, graph)
     assert codes(answer) == dict.fromkeys(("first", "second"), "untraceable")
     assert answer.untraceable == 2
+
+
+def test_classes_known_before_the_answer_change_nothing() -> None:
+    """Up to a Cast, which does nothing or something: that is seen in the answer."""
+    g = Graph()
+    g.weight("w", 8, 8), g.scalar("a", 3.0)
+    g.add("Identity", "x", "same")
+    g.add("Mul", "same a", "first")
+    g.add("Cast", "first", "cast", to=TensorProto.FLOAT)
+    g.add("Mul", "x a", "second")
+    g.add("MatMul", "second w", "product")
+    g.add("Add", "product cast", "sum")
+    g.add("Relu", "sum", "relu")
+    model = g.model({"x": [4, 8]}, ["relu"])
+    graph = OptGraph(
+        ("x",),
+        ("relu",),
+        frozenset({"w", "a"}),
+        (
+            OptNode("", "Mul", ("x", "a"), ("first",)),
+            OptNode("com.microsoft", "FusedGemm", ("first", "w", "first"), ("relu",)),
+        ),
+        {"first": TensorProto.FLOAT},
+    )
+    early = Classes(model.main)
+    assert early.of["first"] == "first"
+    assert "cast" not in early.of
+    answer = compare(model.main, graph, graph, classes={"": early})
+    assert answer == compare(model.main, graph, graph)
+    assert early.of["cast"] == early.of["second"] == "first"
+    assert codes(answer) == dict.fromkeys(("cast", "sum", "relu"), "fused-by-runtime")
 
 
 def test_a_model_that_the_runtime_refuses_reserves_nothing() -> None:
