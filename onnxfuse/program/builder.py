@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from onnxfuse.program.dtypes import to_bits
@@ -103,9 +102,10 @@ class Builder:
                 needed.update(statement.operands)
                 kept.append(statement)
         names = {s.result: f"t{number}" for number, s in enumerate(reversed(kept))}
-        statements = tuple(dataclasses.replace(s, result=names[s.result],
-                                               operands=tuple(names.get(o, o) for o in s.operands))
-                           for s in reversed(kept))
+        statements = tuple([
+            Statement(names[s.result], s.name, s.types, tuple([names.get(o, o) for o in s.operands]), s.bits)
+            for s in reversed(kept)
+        ])
         program = Program(tuple(self._tensors + self._scalars), statements,
                           tuple(names.get(o, o) for o in self._outputs))
         program.verify()
