@@ -206,9 +206,6 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()  # there and back: all is old at once, where the next search would go through it as new
-                gc.unfreeze()
             gc.enable()
 
 

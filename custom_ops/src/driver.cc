@@ -30,6 +30,7 @@ namespace {
 constexpr int64_t kLongRow = 128, kLongRowOnce = 512;
 constexpr int64_t kLongRepeat = 4096;    // elements from which rows cost nothing; parts hold whole repeats
 constexpr size_t kChunk = 1024;          // elements of a chunk
+constexpr size_t kHeldChunk = 2048;      // the same where inputs are expanded once, for all chunks
 constexpr size_t kExpandedBytes = 24576; // of all expanded inputs together: they stay in L1
 constexpr double kSplitNs = 2500;        // estimated time from which a call is split
 constexpr double kPartNs = 1250;
@@ -105,6 +106,8 @@ struct Call : Plan {
   void find_strided() noexcept;
   void find_repeats() noexcept;
   void choose_chunks() noexcept;
+  void choose_lead(int64_t capacity) noexcept;
+  bool is_held() const noexcept;
   void choose_traffic() noexcept;
   void split() noexcept;
   size_t parts() const noexcept { return static_cast<size_t>((units + part - 1) / part); }
@@ -150,16 +153,32 @@ void Call::find_repeats() noexcept {
   repeat = longest;
 }
 
+void Call::choose_lead(int64_t capacity) noexcept {
+  lead = space.rank - 1;
+  inner = 1;
+  while (lead > 0 && inner * space.size[lead] <= capacity) inner *= space.size[lead--];
+}
+
+// Whether all chunks need the same of every strided input.
+bool Call::is_held() const noexcept {
+  for (size_t i = 0; i < strided_count; ++i)
+    for (size_t d = 0; d <= lead; ++d)
+      if (strided[i].stride[d] != 0) return false;
+  return true;
+}
+
 void Call::choose_chunks() noexcept {
   const int64_t row = space.size[space.rank - 1];
   if (strided_count == 0 || repeat != 0 || row >= kLongRowOnce) return;
   size_t bytes = 0;
   for (size_t i = 0; i < strided_count; ++i) bytes += strided[i].bytes;
-  const auto capacity = static_cast<int64_t>(std::min(kChunk, kExpandedBytes / bytes));
+  auto capacity = static_cast<int64_t>(std::min(kHeldChunk, kExpandedBytes / bytes));
+  choose_lead(capacity);
+  if (!is_held()) {
+    capacity = std::min(capacity, static_cast<int64_t>(kChunk));
+    choose_lead(capacity);
+  }
   if (capacity < 2 * row) return;
-  lead = space.rank - 1;
-  inner = 1;
-  while (lead > 0 && inner * space.size[lead] <= capacity) inner *= space.size[lead--];
   for (size_t i = 0; i < strided_count; ++i)
     if (strided[i].stride[lead] != 0 && row >= kLongRow) return;
   chunked = true;
@@ -248,7 +267,7 @@ void Call::run_rows(int64_t begin, int64_t end, void* frame_memory) const noexce
     }
     for (size_t k = 0; k < outputs(); ++k)
       to[k] = static_cast<uint8_t*>(out[k]) + static_cast<size_t>(position) * output_bytes(k);
-    machine().run(from, steps, to, static_cast<size_t>(count), frame_memory, traffic);
+    machine().run(from, steps, to, static_cast<size_t>(count), frame_memory, traffic, position != begin);
     position += count;
     for (size_t d = last; d-- > 0;) {
       if (++index[d] < space.size[d]) break;
@@ -325,7 +344,7 @@ void Call::run_chunks(int64_t begin, int64_t end, uint8_t* scratch) const noexce
     }
     for (size_t k = 0; k < outputs(); ++k)
       to[k] = static_cast<uint8_t*>(out[k]) + static_cast<size_t>(position) * output_bytes(k);
-    machine().run(from, steps, to, static_cast<size_t>(count), scratch, traffic);
+    machine().run(from, steps, to, static_cast<size_t>(count), scratch, traffic, unit != begin);
     if (++piece < pieces) continue;
     piece = 0;
     ++outer;

@@ -44,9 +44,10 @@ class Machine {
   // Runs n elements. Input k lies contiguous in its storage type (step[k] = 1), is one element for all (0), or lasts for
   // 2^step[k] bytes, at least a tile, and then begins anew (2 and more; n is a multiple of the tile then); outputs are
   // contiguous. An output may be the same memory as a contiguous input of equal element size: all
-  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation.
+  // loads of a tile come before its stores. Reads and writes exactly n elements; no allocation. `again`: the frame is as a
+  // run with the same `step` and the same c inputs left it, which saves what such runs have in common.
   virtual void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame,
-                   Traffic traffic = Traffic::kCached) const noexcept = 0;
+                   Traffic traffic = Traffic::kCached, bool again = false) const noexcept = 0;
   virtual void fence() const noexcept = 0;
 };
 

@@ -143,7 +143,7 @@ class Child:
             raise RuntimeRefused(f"no process can be started for ONNX Runtime: {process}")
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:  # a process that is gone is noticed by who waits
-            pipe.write(json.dumps(request).encode())
+            pipe.write(json.dumps(request).encode() + b"\n")
         return process.wait
 
     def end(self) -> None:
@@ -311,8 +311,9 @@ def _child(work: Path) -> None:
         import onnx  # noqa: F401  # while there is nothing to do yet
         import onnxruntime  # noqa: F401
 
-        request = sys.stdin.buffer.read()
-        if not request:  # nothing will be asked any more
+        # A line, not all up to the end: a process that some other thread of the parent has forked holds the pipe open.
+        request = sys.stdin.buffer.readline()
+        if not request.endswith(b"\n"):  # nothing will be asked any more
             return
         answer = _optimize(json.loads(request), work)
     except Exception as error:  # whatever the runtime raises is an answer for the parent

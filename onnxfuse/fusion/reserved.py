@@ -167,24 +167,27 @@ def compare(
     known = classes or {}
     graphs: dict[str, Mapping[str, Reason]] = {}
     patterns: list[Pattern] = []
-
-    def visit(view: GraphView, extended: OptGraph, full: OptGraph | None) -> None:
-        trace = Trace(known.get(view.path) or Classes(view), extended)
-        finder = _Finder(trace, full, elementwise)
+    left: list[tuple[GraphView, OptGraph, OptGraph | None]] = [(view, extended, full)]
+    while left:
+        view, now, then = left.pop()
+        trace = Trace(known.get(view.path) or Classes(view), now)
+        finder = _Finder(trace, then, elementwise)
         graphs[view.path] = finder.run()
         patterns.extend(finder.patterns)
-        later = full.produced if full else {}
-        for index, children in view.children.items():
-            node = view.graph.node[index]
-            first = next((o for o in node.output if o), "")
-            now, then = trace.maker(first), later.get(first)
-            for child in children:
-                attribute = child.path.rsplit(".", 1)[-1]
-                if now and attribute in now.bodies:
-                    visit(child, now.bodies[attribute], then.bodies.get(attribute) if then else None)
-
-    visit(view, extended, full)
+        left += reversed(list(_bodies(trace, then)))
     return Reserved(graphs, tuple(patterns), None, version)
+
+
+def _bodies(trace: Trace, full: OptGraph | None) -> Iterator[tuple[GraphView, OptGraph, OptGraph | None]]:
+    """The bodies of a graph's nodes that are left, with what the two levels made of each."""
+    later = full.produced if full else {}
+    for index, children in trace.view.children.items():
+        first = next((o for o in trace.view.graph.node[index].output if o), "")
+        now, then = trace.maker(first), later.get(first)
+        for child in children:
+            attribute = child.path.rsplit(".", 1)[-1]
+            if now and attribute in now.bodies:
+                yield child, now.bodies[attribute], then.bodies.get(attribute) if then else None
 
 
 class _Finder:

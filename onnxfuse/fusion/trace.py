@@ -82,7 +82,7 @@ class Classes:
             self._done += 1
 
     def _number(self, index: int, node: NodeProto, types: Mapping[str, int]) -> None:
-        if node.op_type == "Constant" and domain_of(node) == "" and node.output[0] in self.of:
+        if node.op_type == "Constant" and domain_of(node) == "" and node.output and node.output[0] in self.of:
             return
         source = _passes(node, types)
         if source is not None:
@@ -105,7 +105,7 @@ class Classes:
         """Equal for nodes that must make equal values."""
         if index in self.view.children or node.op_type in _RANDOM:
             return (index,)
-        inputs = tuple([self.of.get(name, name) for name in node.input])
+        inputs = tuple([self.of.get(name, name) if name else "" for name in node.input])
         attributes = tuple(sorted((a.name, digest(a)) for a in node.attribute))
         return domain_of(node), node.op_type, inputs, attributes
 
@@ -113,7 +113,9 @@ class Classes:
 def _passes(node: NodeProto, types: Mapping[str, int]) -> str | None:
     """The input that the node hands on unchanged; None if it does something."""
     kind = node.op_type
-    if kind not in ("Identity", "Dropout", "Cast") or domain_of(node) or not node.input or not node.input[0]:
+    if kind not in ("Identity", "Dropout", "Cast") or domain_of(node):
+        return None
+    if not (node.input and node.input[0] and node.output and node.output[0]):
         return None
     first = str(node.input[0])
     if kind == "Dropout":

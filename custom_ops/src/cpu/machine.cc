@@ -62,15 +62,15 @@ class TileMachine final : public Machine {
   void fence() const noexcept override { table_->fence(); }
 
   void run(const void* const* in, const uint8_t* step, void* const* out, size_t n, void* frame,
-           Traffic traffic) const noexcept override {
+           Traffic traffic, bool again) const noexcept override {
     if (n == 0) return;
     const size_t tile = table_->tile;
     char* const base = static_cast<char*>(frame);
-    Context& context = *new (frame) Context;
+    Context& context = again ? *reinterpret_cast<Context*>(base) : *new (frame) Context;
     context.valid = tile;
     context.last = 0;
     context.first = code_.loop.data();
-    set_fixed(code_, &context, first_fixed_, base + slots_, base + hoisted_);
+    if (!again) set_fixed(code_, &context, first_fixed_, base + slots_, base + hoisted_);
     for (const Operand& input : inputs_) {
       const uint8_t moves = step[input.index];
       if (moves != 0) {
@@ -81,7 +81,7 @@ class TileMachine final : public Machine {
         input_source(context, input) = {base + input.frame, 0};
       }
     }
-    if (!code_.once.empty()) table_->enter(code_.once.data(), &context, 0);
+    if (!again && !code_.once.empty()) table_->enter(code_.once.data(), &context, 0);
     if (n < tile) return run_rest(context, out, 0, n, base);
 
     for (const Operand& output : outputs_)
