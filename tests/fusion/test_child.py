@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,3 +132,35 @@ def test_without_a_request_it_ends_by_itself(tmp_path: Path) -> None:
     command = [sys.executable, ort_child.__file__, str(tmp_path)]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=60).returncode == 0
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_that_holds_the_pipe_does_not_hold_it_up(tmp_path: Path) -> None:
+    """Another thread of the caller may fork at any moment, and its process keeps every file that is open."""
+    path = tmp_path / "model.onnx"
+    onnx.save(parse(CHAIN), path)
+    with started() as child:
+        holder = os.fork()
+        if holder == 0:
+            time.sleep(120)
+            os._exit(0)
+        try:
+            with optimizing(path, child, timeout=60) as answer:
+                assert [node.op_type for node in answer().full.nodes] == ["Tanh", "Exp"]
+        finally:
+            os.kill(holder, signal.SIGKILL)
+            os.waitpid(holder, 0)
+
+
+def test_the_answer_does_not_keep_the_model() -> None:
+    """No reference cycle: the model goes when nobody needs it, without a search for garbage."""
+    model = from_proto(parse(CHAIN))
+    gone = weakref.ref(model.main)
+    gc.collect()
+    gc.disable()
+    try:
+        reserved_nodes(model)
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
