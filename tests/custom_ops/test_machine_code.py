@@ -72,7 +72,7 @@ def test_stages_jump(functions: list[Function]) -> None:
         if re.match(r"jmp +[0-9a-f]+ <.*onnxfuse::Stage const", f.code[0]):
             continue  # the same code as that of another stage
         assert jumps, f"{f.name} does not jump to the next stage"
-        ends = re.search(r"::loop_stage<|::(pair_)?store_stage<.*, true>\(", f.name)
+        ends = re.search(r"::loop_stage<|::(store|pair_store|choose)_stage<.*, true>\(", f.name)
         assert bool(returns) == bool(ends), f"{f.name} returns"
 
 

@@ -90,12 +90,15 @@ def test_bool_tensors_as_operands(machine: MachineLibrary, isa: str, op: str, wi
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("more", [False, True])
 @pytest.mark.parametrize("operands", ["xx", "xk", "kx"])
 @pytest.mark.parametrize("masked", [None, "left", "right"])
 @pytest.mark.parametrize("op", ["lt", "le", "eq"])
-def test_compare_and_choose(machine: MachineLibrary, isa: str, op: str, masked: str | None, operands: str) -> None:
+def test_compare_and_choose(
+    machine: MachineLibrary, isa: str, op: str, masked: str | None, operands: str, more: bool
+) -> None:
     """Where(condition, y, z) with the comparison, and a bool tensor beside it, read by nothing else; choices that are
-    computed, that are what is compared, and constants."""
+    computed, that are what is compared, and constants. The choice is the end of the program, or there is `more`."""
     values = specials("f32").astype(np.float32)
     x, other = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(values, values))
     rng = np.random.default_rng(11)
@@ -109,10 +112,15 @@ def test_compare_and_choose(machine: MachineLibrary, isa: str, op: str, masked: 
             mask = builder.input("bool")
             condition = builder.emit("and", *((condition, mask) if masked == "right" else (mask, condition)))
         made = {"x": a, "w": w, "double": builder.emit("add", a, w), "k": builder.const("f32", -4.0)}
-        builder.output(builder.emit("select", condition, made[y], made[z]))
+        chosen = builder.emit("select", condition, made[y], made[z])
+        builder.output(chosen)
+        if more:
+            builder.output(builder.emit("abs", chosen))
         program = builder.build()
         inputs = [x, other, flags][: len(program.inputs)]
-        same_bits(machine.run(program.text, inputs, x.size, isa=isa)[0], program.evaluate(inputs, [])[0])
+        for got, want in zip(machine.run(program.text, inputs, x.size, isa=isa), program.evaluate(inputs, []),
+                             strict=True):
+            same_bits(got, want)
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "erf", "tanh", "sigmoid", "expm1", "log1p", "sin"])

@@ -125,9 +125,9 @@ struct StageTable {
   InstructionStages bound[kBounds][kLanes];
   // Narrow only. Operands in memory are a, then b, then the low half of the constant; constants are its halves in turn.
   StageFunction pair[kFirsts][kSeconds] = {};
-  // Narrow only. [and a bool tensor][y is in acc, not z]: a is compared with b, or with the low half of the constant if
-  // that is one; the other choice is b.
-  StageFunction choose[kCompares][2][2] = {};
+  // Narrow only. [and a bool tensor][y is in acc, not z][and store_loop of f32: the stage after it, never reached, says
+  // where to]: a is compared with b, or with the low half of the constant if that is one; the other choice is b.
+  StageFunction choose[kCompares][2][2][2] = {};
   StageFunction mask8[2] = {};                // acc = acc and, or the bool in memory at a
   InstructionStages silu, tanh_softplus, mish;  // of float32: x sigmoid(x), tanh(softplus(x)), x tanh(softplus(x))
   StageFunction load[kDTypes] = {};         // acc = a, from a storage type

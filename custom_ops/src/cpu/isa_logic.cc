@@ -75,7 +75,7 @@ template <class Op, bool wide>
 void mask8_stage(ONNXFUSE_PARAMETERS) {
   using V = I32;
   const char* const p = address(c, ip->a, i / 4);
-  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a, (V)(load_u8(p + u * kF32) != splat<U32>(0u))));
+  ONNXFUSE_EACH((kCount<V, wide>), Op::apply(a, load_bool(p + u * kF32)));
   ONNXFUSE_NEXT;
 }
 
@@ -99,7 +99,7 @@ struct Greater { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a > b; } };
 struct GreaterEqual { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a >= b; } };
 struct Equal { ONNXFUSE_INLINE I32 apply(F32 a, F32 b) { return a == b; } };
 
-template <class Op, bool one_, bool masked, bool acc_is_y>
+template <class Op, bool one_, bool masked, bool acc_is_y, bool stores>
 void choose_stage(ONNXFUSE_PARAMETERS) {
   using V = F32;
   const auto low = static_cast<std::uint32_t>(ip->constant), high = static_cast<std::uint32_t>(ip->constant >> 32);
@@ -110,19 +110,32 @@ void choose_stage(ONNXFUSE_PARAMETERS) {
   const char* const m = masked ? address(c, Place{high}, i / 4) : nullptr;
   const auto choose = [=](V a, std::size_t u) __attribute__((always_inline)) {
     I32 mask = Op::apply(at<V>(p, u), one_ ? k : at<V>(q, u));
-    if constexpr (masked) mask = mask & (I32)(load_u8(m + u * kF32) != splat<U32>(0u));
+    if constexpr (masked) mask = mask & load_bool(m + u * kF32);
     return acc_is_y ? select(mask, a, at<V>(other, u)) : select(mask, at<V>(other, u), a);
   };
-  ONNXFUSE_EACH(8, choose(a, u));
-  ONNXFUSE_NEXT;
+  if constexpr (stores) {
+    char* const to = const_cast<char*>(operand<V>(c, ip[1].a, i));
+    ONNXFUSE_EACH(8, (store(to + u * kBytes, choose(a, u)), a));
+    ONNXFUSE_LOOP(false);
+  } else {
+    ONNXFUSE_EACH(8, choose(a, u));
+    ONNXFUSE_NEXT;
+  }
+}
+
+template <class Op, bool one_, bool masked, bool acc_is_y>
+void add_choose(StageTable& table, Compare compare) {
+  StageFunction (&entry)[2] = table.choose[compare][masked][acc_is_y];
+  entry[0] = stage(choose_stage<Op, one_, masked, acc_is_y, false>);
+  entry[1] = stage(choose_stage<Op, one_, masked, acc_is_y, true>);
 }
 
 template <class Op, bool one_>
-void add_choose(StageFunction (&entry)[2][2]) {
-  entry[0][0] = stage(choose_stage<Op, one_, false, false>);
-  entry[0][1] = stage(choose_stage<Op, one_, false, true>);
-  entry[1][0] = stage(choose_stage<Op, one_, true, false>);
-  entry[1][1] = stage(choose_stage<Op, one_, true, true>);
+void add_choose(StageTable& table, Compare compare) {
+  add_choose<Op, one_, false, false>(table, compare);
+  add_choose<Op, one_, false, true>(table, compare);
+  add_choose<Op, one_, true, false>(table, compare);
+  add_choose<Op, one_, true, true>(table, compare);
 }
 
 // The choices have 64-bit lanes, the mask 32-bit ones.
@@ -174,14 +187,14 @@ void add_all(StageTable& table) {
 
 void logic_stages(StageTable& narrow, StageTable& wide) {
   add_all<false>(narrow);
-  add_choose<Less, true>(narrow.choose[kLtOne]);
-  add_choose<LessEqual, true>(narrow.choose[kLeOne]);
-  add_choose<Greater, true>(narrow.choose[kGtOne]);
-  add_choose<GreaterEqual, true>(narrow.choose[kGeOne]);
-  add_choose<Equal, true>(narrow.choose[kEqOne]);
-  add_choose<Less, false>(narrow.choose[kLtMem]);
-  add_choose<LessEqual, false>(narrow.choose[kLeMem]);
-  add_choose<Equal, false>(narrow.choose[kEqMem]);
+  add_choose<Less, true>(narrow, kLtOne);
+  add_choose<LessEqual, true>(narrow, kLeOne);
+  add_choose<Greater, true>(narrow, kGtOne);
+  add_choose<GreaterEqual, true>(narrow, kGeOne);
+  add_choose<Equal, true>(narrow, kEqOne);
+  add_choose<Less, false>(narrow, kLtMem);
+  add_choose<LessEqual, false>(narrow, kLeMem);
+  add_choose<Equal, false>(narrow, kEqMem);
   add_all<true>(wide);
 }
 

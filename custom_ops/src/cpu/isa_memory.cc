@@ -40,7 +40,7 @@ ONNXFUSE_FORMAT(Bfloat16, F32, 2, load_bf16, store_bf16)
 struct Bool {
   using V = I32;
   static constexpr std::size_t kElement = 1;
-  ONNXFUSE_INLINE V get(const char* p) { return (V)(load_u8(p) != splat<U32>(0u)); }
+  ONNXFUSE_INLINE V get(const char* p) { return load_bool(p); }
   ONNXFUSE_INLINE void put(char* p, V mask) { store_8(p, (U32)mask & splat<U32>(1u)); }
 };
 

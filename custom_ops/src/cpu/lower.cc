@@ -389,7 +389,9 @@ class Lowering {
     keep(other == acc_ || a == acc_ || b == acc_ ? 0 : 1);
     const bool has_mask = graph_.values[v].mask != kNoValue;
     const uint64_t low = is_constant(b) ? graph_.values[b].bits & 0xffffffffu : place(b).at;
-    push(table_.choose[compare][has_mask][is_y], place(a), place(other));
+    const StageFunction (&stage)[2] = table_.choose[compare][has_mask][is_y];
+    push(stage[0], place(a), place(other));
+    storing_ = {stages_->size(), stage[1]};
     last().constant = low | (has_mask ? uint64_t{place_[operands[4]].at} << 32 : 0);
   }
 
@@ -478,7 +480,10 @@ class Lowering {
     if (store != std::end(table_.store)) last().function = table_.store_loop[store - std::begin(table_.store)];
     else push(table_.loop);
     stream();
-    if (last().function == table_.store_loop[static_cast<size_t>(DType::k_f32)]) pair(kFirsts, kStoreLoop, {last().a});
+    if (last().function == table_.store_loop[static_cast<size_t>(DType::k_f32)]) {
+      if (storing_.first == stages_->size() - 1) (*stages_)[storing_.first - 1].function = storing_.second;
+      else pair(kFirsts, kStoreLoop, {last().a});
+    }
     code_.ahead = with_prefetch();
   }
 
@@ -542,6 +547,8 @@ class Lowering {
   size_t open_ = kNone;
   int open_first_ = 0;
   std::vector<Place> open_memory_;
+  // The index behind the last choice, and the stage that stores as well.
+  std::pair<size_t, StageFunction> storing_ = {kNone, nullptr};
 };
 
 void check_storage(DType type, DType storage) {

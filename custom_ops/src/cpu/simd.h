@@ -33,6 +33,7 @@
 //   bf16 gives the result of one rounding. Masks: widen_lo/widen_hi and narrow as I32 and I64.
 // memory of narrower types, kF32 elements each
 //   load_i8, load_i16 -> I32; load_u8, load_u16 -> U32; store_8(p, v), store_16(p, v): the low bits of each lane
+//   load_bool: a mask, set for every byte but 0
 //   load_f16, load_bf16 -> F32; store_f16, store_bf16: to nearest even, NaN stays NaN (quiet), denormals exact
 //   from_f16(U32), to_f16(F32), from_bf16(U32), to_bf16(F32): the same in 32-bit lanes
 // map(v, f), map(v, w, f)           f (a function of scalars) lane by lane
@@ -167,15 +168,31 @@ ONNXFUSE_INLINE V splat(T x) {
   return Splat<V>::of(x);
 }
 
+// gcc wants the mask in xmm0, as the form of this instruction for SSE does, and keeps a value that is there in memory.
+#if defined(ONNXFUSE_AVX2) && !defined(__clang__)
+#define ONNXFUSE_BLEND(name)                                                              \
+  V r;                                                                                    \
+  __asm__(name " %3, %2, %1, %0" : "=x"(r) : "x"(b), "xm"(a), "x"(mask));                 \
+  return r
+#endif
+
 template <class V>
 ONNXFUSE_INLINE V select(I32 mask, V a, V b) {
   static_assert(sizeof(a[0]) == 4, "the mask has 32-bit lanes");
+#ifdef ONNXFUSE_BLEND
+  ONNXFUSE_BLEND("vblendvps");
+#else
   return mask < 0 ? a : b;
+#endif
 }
 template <class V>
 ONNXFUSE_INLINE V select(I64 mask, V a, V b) {
   static_assert(sizeof(a[0]) == 8, "the mask has 64-bit lanes");
+#ifdef ONNXFUSE_BLEND
+  ONNXFUSE_BLEND("vblendvpd");
+#else
   return mask < 0 ? a : b;
+#endif
 }
 
 ONNXFUSE_INLINE bool any(I32 mask) {

@@ -297,5 +297,8 @@ ONNXFUSE_INLINE F32 load_f16(const void* p) { return from_f16(load_u16(p)); }
 ONNXFUSE_INLINE void store_f16(void* p, F32 v) { store_16(p, to_f16(v)); }
 #endif
 
+// One instruction less than "not equal".
+ONNXFUSE_INLINE I32 load_bool(const void* p) { return (I32)load_u8(p) > splat<I32>(0); }
+
 }  // inline namespace
 }  // namespace onnxfuse
