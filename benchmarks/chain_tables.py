@@ -112,7 +112,7 @@ def _figures_of_costs(extras: Mapping[str, Any]) -> list[Figure]:
         Figure("peak memory, fused over unfused: arith16 at 16 M", share("chain"), 1.0, True),
         Figure("peak memory, fused over unfused: 12 feed-forward layers", share("layers"), 1.0, True),
         Figure("session of a small model: slower by", of("creation", "small", "slower_ms"), 3.0, True, " ms"),
-        Figure("the same with the usual 24 names registered", of("creation", "small", "slower_all_names_ms"), 3.0, True,
+        Figure("the same with the usual 16 names registered", of("creation", "small", "slower_all_names_ms"), 3.0, True,
                " ms"),
         Figure("session of 1,000 groups of two ops: times faster", of("creation", "many", "speedup", "median"), 1.0),
     ]

@@ -151,7 +151,7 @@ def test_figures_of_costs() -> None:
         "peak": {"chain": {"fused_mib": 50.0, "unfused_mib": 100.0}},
     })}
     met = [figure.met for name, figure in found.items()
-           if any(word in name for word in ("peak", "session", "ops of", "24 names"))]
+           if any(word in name for word in ("peak", "session", "ops of", "16 names"))]
     assert met == [False, True, None, True, False, True]
 
 
