@@ -45,7 +45,7 @@ $(TOOLS): | $(BIN)/python
 # Everything else, as pyproject.toml says, and the library.
 $(LIBRARY): $(TOOLS) pyproject.toml $(SOURCES)
 	@echo "installing what the project needs (runtime: $(RUNTIME)) and building the library"
-	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install $(ONCE) --editable ".[$(RUNTIME),dev]"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) install $(ONCE) --editable ".[$(RUNTIME),cuda,dev]"
 	@touch $@
 
 $(TESTLIB): $(LIBRARY)

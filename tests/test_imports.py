@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "library": set(),
     "program": set(),
+    "codegen": {"program"},
     "model": set(),
     "ops": {"program"},
     "fusion": {"model", "ops", "program"},
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 ABOVE = {"__init__", "__main__", "api", "cli"}  # these see all parts
 FOREIGN = {
     "program": {"onnx", "onnxruntime", "onnx_graphsurgeon", "rich", "click"},
+    "codegen": {"onnx", "onnxruntime", "onnx_graphsurgeon", "rich", "click"},
     "ops": {"onnxruntime", "onnx_graphsurgeon", "rich", "click"},
     "model": {"onnxruntime", "rich", "click"},
     "rewrite": {"onnxruntime", "rich", "click"},

@@ -1,0 +1,5 @@
+"""Program -> CUDA C++ -> machine code, ahead of time and without a GPU. Knows nothing of graphs."""
+
+from onnxfuse.codegen.kernels import Shape, emit, shape_of
+
+__all__ = ["Shape", "emit", "shape_of"]

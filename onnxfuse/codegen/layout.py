@@ -1,0 +1,109 @@
+"""The arguments of the kernels: one description of the structs from which the CUDA text, the C++ header of the launcher
+(`python onnxfuse/codegen/layout.py --cpp FILE`) and the tests take names, order and offsets.
+
+A kernel takes one struct by value. Pointers and scalars come first, so that nothing needs padding. Every field is a
+count of numbers of one width; how many depends on the program's tensor inputs (x), scalar inputs (c) and outputs (y).
+Imports the standard library only: the build runs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+OUTER = 7
+"""Dims of the iteration space that a row does not lie along."""
+RANK = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """`each` is what there is one of ("x", "c", "y", "" for one in all); each has `times` numbers of `bytes` bytes."""
+
+    name: str
+    bytes: int
+    each: str
+    times: int
+    text: str
+
+    def count(self, x: int, c: int, y: int) -> int:
+        return {"x": x, "c": c, "y": y, "": 1}[self.each] * self.times
+
+
+_TENSORS = (
+    Field("inputs", 8, "x", 1, "address of each tensor input"),
+    Field("outputs", 8, "y", 1, "address of each output"),
+    Field("scalars", 8, "c", 1, "bits of each scalar input, zero-extended"),
+)
+STRUCTS: dict[str, tuple[Field, ...]] = {
+    "Contiguous": (
+        *_TENSORS,
+        Field("elements", 4, "", 1, "elements of the iteration space, fewer than 2^31"),
+        Field("vectors", 4, "", 1, "whole vectors among them; 0 where an address is not a multiple of 16"),
+        Field("moves", 4, "x", 1, "1 for a tensor of the iteration shape, 0 for a single element"),
+    ),
+    "Rows": (
+        *_TENSORS,
+        Field("rows", 4, "", 1, "rows of the iteration space"),
+        Field("columns", 4, "", 1, "elements of a row"),
+        Field("vectors", 4, "", 1, "whole vectors of a row; 0 where a row of some tensor begins at no multiple of 16"),
+        Field("outer", 4, "", 1, "dims that the rows are numbered by"),
+        Field("size", 4, "", OUTER, "of each of these dims, the last first"),
+        Field("multiplier", 4, "", OUTER, "of the division by it"),
+        Field("shift", 4, "", OUTER, "of the division by it"),
+        Field("moves", 4, "x", 1, "elements that a tensor moves on along a row: 1 or 0"),
+        Field("stride", 4, "x", OUTER, "the same along each of the dims"),
+    ),
+    "Strided": (
+        *_TENSORS,
+        Field("elements", 4, "", 1, "elements of the iteration space, fewer than 2^31"),
+        Field("rank", 4, "", 1, "dims"),
+        Field("size", 4, "", RANK, "of each dim, the last first"),
+        Field("multiplier", 4, "", RANK, "of the division by it"),
+        Field("shift", 4, "", RANK, "of the division by it"),
+        Field("stride", 4, "x", RANK, "elements that a tensor moves on along each dim"),
+    ),
+}
+"""The struct of each kernel, in the order of its fields."""
+
+TYPES = {"inputs": "const u8*", "outputs": "u8*", "scalars": "u64"}
+"""The C++ types of the fields, where they are not u32. Pointers, so that the compiler knows that they lead to global
+memory."""
+
+
+def declaration(struct: str, x: int, c: int, y: int) -> str:
+    """The struct as CUDA C++. Arrays of no elements are left out."""
+    lines = [f"struct {struct} {{"]
+    for field in STRUCTS[struct]:
+        count = field.count(x, c, y)
+        if count:
+            each = f"[{count // field.times}]" if field.each else ""
+            times = f"[{field.times}]" if field.times > 1 else ""
+            lines.append(f"  {TYPES.get(field.name, 'u32')} {field.name}{each}{times};  // {field.text}")
+    return "\n".join([*lines, "};"])
+
+
+def offsets(struct: str, x: int, c: int, y: int) -> dict[str, int]:
+    """Byte offset of each field, and the size of the struct as `""`."""
+    at, found = 0, {}
+    for field in STRUCTS[struct]:
+        found[field.name] = at
+        at += field.bytes * field.count(x, c, y)
+    found[""] = -(-at // 8) * 8
+    return found
+
+
+def cpp_header() -> str:
+    """The description as X-macros: ONNXFUSE_CUDA_<STRUCT>(FIELD) with FIELD(name, bytes, each, times)."""
+    lines = ["// Generated from onnxfuse/codegen/layout.py; do not edit."]
+    for name, fields in STRUCTS.items():
+        rows = [f"  FIELD({f.name}, {f.bytes}, '{f.each or '1'}', {f.times})" for f in fields]
+        lines += [f"#define ONNXFUSE_CUDA_{name.upper()}(FIELD) \\", " \\\n".join(rows), ""]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] != "--cpp":
+        raise SystemExit("usage: layout.py --cpp FILE")
+    with open(sys.argv[2], "w", encoding="utf-8") as out:
+        out.write(cpp_header())

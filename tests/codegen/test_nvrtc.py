@@ -1,0 +1,89 @@
+"""The emitted text through NVRTC, and what the cubins say: no warnings, no local memory, parameters of the layout."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+from pathlib import Path
+
+import pytest
+
+from onnxfuse.codegen import cubin, emit, layout, nvrtc
+from onnxfuse.codegen.kernels import KERNELS
+from onnxfuse.errors import SetupError
+from onnxfuse.program import Program
+from tests.codegen.programs import CHAINS
+
+ARCHITECTURES = (70, 75, 80, 90, 100, 120)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> nvrtc.Nvrtc:
+    found = nvrtc.find()
+    if found is None:
+        pytest.skip('NVRTC is not installed: pip install "onnxfuse[cuda]"')
+    return found
+
+
+def counts(program: Program) -> tuple[int, int, int]:
+    tensors = sum(i.name[0] == "x" for i in program.inputs)
+    return tensors, len(program.inputs) - tensors, len(program.outputs)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_cubins(compiler: nvrtc.Nvrtc, name: str) -> None:
+    """Every architecture (most programs: two): kernels without local memory, whose parameters have the bytes that the
+    launcher packs."""
+    program = CHAINS[name]
+    text = emit(program)
+    known, _ = nvrtc.supported(compiler, ARCHITECTURES)
+    if name not in ("swiglu", "mish", "where_mask"):
+        known = [k for k in known if k in (80, 90)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        made = dict(zip(known, pool.map(lambda a: compiler.cubin(text, a), known), strict=True))
+    for architecture, code in made.items():
+        assert cubin.architecture(code) == architecture
+        found = cubin.kernels(code)
+        assert set(found) == set(KERNELS)
+        for kernel, facts in found.items():
+            assert facts.parameters == layout.offsets(KERNELS[kernel], *counts(program))[""]
+            assert facts.frame == 0, (architecture, kernel)
+            assert 0 < facts.registers <= 128
+
+
+def test_same_bytes_again(compiler: nvrtc.Nvrtc) -> None:
+    text = emit(CHAINS["gelu"])
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: compiler.cubin(text, 80), range(2))
+    assert first == second
+    assert text == emit(CHAINS["gelu"])
+
+
+def test_ptx_moves_whole_blocks(compiler: nvrtc.Nvrtc) -> None:
+    """Loads and stores of 16 bytes, one for each block of every tensor, and as many in flight as the shape says."""
+    text = compiler.ptx(emit(CHAINS["swiglu"]), 75)
+    contiguous = text[text.index("contiguous(") :].split(".entry")[0]
+    assert len(re.findall(r"\bld\.global\.v4\.", contiguous)) == 2 * (2 + 1)  # two vectors at once, then one
+    assert len(re.findall(r"\bst\.global\.v4\.", contiguous)) == 2 + 1
+    assert not re.findall(r"\b(ld|st)\.(local|[uvfb])", text)
+
+
+def test_faults(compiler: nvrtc.Nvrtc) -> None:
+    with pytest.raises(nvrtc.CompileError, match=r"sm_80.*undefined"):
+        compiler.cubin('extern "C" __global__ void k() { nothing(); }', 80)
+    with pytest.raises(nvrtc.CompileError, match="unused"):
+        compiler.cubin('extern "C" __global__ void k() { int unused; }', 80)
+    with pytest.raises(ValueError, match="ELF"):
+        cubin.kernels(b"MZ" * 100)
+
+
+def test_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where NVRTC is not there, and where it does not load."""
+    monkeypatch.setattr(nvrtc, "find", lambda: None)
+    with pytest.raises(SetupError, match="not installed") as caught:
+        nvrtc.need()
+    assert "--target cpu" in str(caught.value.hint)
+    monkeypatch.undo()
+    monkeypatch.setenv("ONNXFUSE_NVRTC", str(tmp_path / "libnvrtc.so.12"))
+    with pytest.raises(SetupError, match="does not load"):
+        nvrtc.find.__wrapped__()
