@@ -15,13 +15,16 @@ import dataclasses
 from onnxfuse.codegen import device, lanes, layout
 from onnxfuse.codegen.expressions import REGISTER, expression
 from onnxfuse.program import Program
-from onnxfuse.program.instructions import BYTES
+from onnxfuse.program.instructions import BYTES, INSTRUCTIONS
 
 THREADS = 256
 BLOCK = 16
 """Bytes of a load or store."""
 IN_FLIGHT = 4
 """Blocks that a thread should have asked for before it waits: what hides the latency of memory."""
+LARGEST = 256
+"""Cost, in units of the instruction table, of all elements that one pass of a loop works on: beyond, a kernel computes
+longer than memory takes anyway, and its code only grows."""
 STEPPED = 4
 """Where elements differ by this factor in size, tensors of the longest go block by block: whole vectors of them would
 take too many registers."""
@@ -42,12 +45,15 @@ class Shape:
 
 
 def shape_of(program: Program) -> Shape:
-    """A vector fills a block of the narrowest tensor; vectors at once as IN_FLIGHT asks."""
+    """A vector fills a block of the narrowest tensor; vectors at once as IN_FLIGHT asks and LARGEST allows."""
     types = [i.dtype for i in program.inputs if i.name[0] == "x"]
     sizes = [BYTES[t] for t in (*types, *map(program.dtype_of, program.outputs))]
     vector = BLOCK // min(sizes)
     blocks = sum(vector * BYTES[t] // BLOCK for t in types)
     at_once = 1 if blocks >= IN_FLIGHT or max(sizes) >= STEPPED * min(sizes) else 2 if blocks > 1 else IN_FLIGHT
+    cost = vector * sum(INSTRUCTIONS[s.name].cost for s in program.statements)
+    while at_once > 1 and at_once * cost > LARGEST:
+        at_once //= 2
     return Shape(vector, at_once)
 
 

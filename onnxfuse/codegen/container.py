@@ -1,0 +1,82 @@
+"""The `kernels` initializer of a fused node: machine code of one program for several architectures (docs/cuda.md).
+
+All numbers are little-endian. A head of 16 bytes: the magic, the version of the container, how many images follow. Then
+32 bytes for each image: kind, compute capability, how its bytes are stored, where they begin, how many there are, how
+many they become, and a checksum (CRC-32) of what they become. Then the bytes. A node without GPU code has one byte
+instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from collections.abc import Sequence
+
+MAGIC = b"onnxfuse"
+VERSION = 1
+CUBIN, PTX = 0, 1
+"""Kinds of images. PTX ends in a zero byte, as the driver wants it, and comes last."""
+DEFLATED = 1
+"""How the bytes are stored: as zlib does it."""
+MOST_IMAGES = 64
+MOST_BYTES = 1 << 26
+NO_CODE = b"\0"
+_HEAD, _IMAGE = struct.Struct("<8sII"), struct.Struct("<HHIQQII")
+
+
+class ContainerError(ValueError):
+    """The bytes are no container of a version that is known, or were changed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """Code for one architecture: a cubin, or PTX with the lowest architecture that it runs on."""
+
+    kind: int
+    architecture: int
+    code: bytes
+
+
+def pack(images: Sequence[Image]) -> bytes:
+    """The container; the same images give the same bytes."""
+    ordered = sorted(images, key=lambda i: (i.kind, i.architecture))
+    stored = [zlib.compress(i.code, 9) for i in ordered]
+    at = _HEAD.size + _IMAGE.size * len(ordered)
+    table = []
+    for image, data in zip(ordered, stored, strict=True):
+        table.append(_IMAGE.pack(image.kind, image.architecture, DEFLATED, at, len(data), len(image.code),
+                                 zlib.crc32(image.code)))  # fmt: skip
+        at += len(data)
+    return b"".join([_HEAD.pack(MAGIC, VERSION, len(ordered)), *table, *stored])
+
+
+def unpack(data: bytes) -> list[Image]:
+    """The images; none of a node without GPU code. Raises ContainerError."""
+    if data == NO_CODE:
+        return []
+    if len(data) < _HEAD.size or data[:8] != MAGIC:
+        raise ContainerError("not a container of kernels")
+    _, version, count = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise ContainerError(f"a container of version {version}; this onnxfuse knows version {VERSION}")
+    if count > MOST_IMAGES or _HEAD.size + count * _IMAGE.size > len(data):
+        raise ContainerError("a container that ends early")
+    images, end = [], _HEAD.size + count * _IMAGE.size
+    for number in range(count):
+        place = _HEAD.size + number * _IMAGE.size
+        kind, architecture, codec, at, size, full, checksum = _IMAGE.unpack_from(data, place)
+        if kind not in (CUBIN, PTX) or codec != DEFLATED or at != end or full > MOST_BYTES:
+            raise ContainerError(f"image {number} of the container is not as it should be")
+        end += size
+        inflate = zlib.decompressobj()
+        try:
+            code = inflate.decompress(data[at : at + size], full + 1)
+        except zlib.error as error:
+            raise ContainerError(f"image {number} of the container: {error}") from None
+        if len(code) != full or not inflate.eof or zlib.crc32(code) != checksum:
+            raise ContainerError(f"image {number} of the container was changed")
+        images.append(Image(kind, architecture, code))
+    if end != len(data):
+        raise ContainerError("a container with more bytes than it says")
+    return images
