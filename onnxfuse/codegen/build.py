@@ -4,6 +4,7 @@ where they were made before."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,7 @@ class Compiler:
         return self._nvrtc.version
 
     def compile(self, programs: Sequence[Program], done: Callable[[], None] = lambda: None) -> Iterator[Kernels]:
-        """The code of each program, in order; `done` is called after each compilation (there are `steps` a program)."""
+        """The code of each program, in order; `done` is called, from other threads, after each."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = [pool.submit(self._program, program, done) for program in programs]
             try:
@@ -63,44 +64,45 @@ class Compiler:
                 for future in waiting:
                     future.cancel()
 
-    @property
-    def steps(self) -> int:
-        """Compilations a program."""
-        return len(self.architectures) + 1
-
     def _program(self, program: Program, done: Callable[[], None]) -> Kernels:
-        for shape in _smaller(shape_of(program)):
+        first = shape_of(program)
+        options = [*nvrtc.OPTIONS, self.version, PTX_VERSION, *map(str, self.architectures)]
+        name = cache.key([emit(program, first), *options])
+        stored = self._store.get(name)
+        if stored is None:
+            made = self._compile(program, first)
+            self._store.put(name, _stored(made))
+        else:
+            made = _restored(stored, program)
+        done()
+        return made
+
+    def _compile(self, program: Program, first: Shape) -> Kernels:
+        for shape in _smaller(first):
             text = emit(program, shape)
-            images = [Image(CUBIN, a, self._code(text, a, done)) for a in self.architectures]
+            images = [Image(CUBIN, a, self._nvrtc.cubin(text, a)) for a in self.architectures]
             facts = {image.architecture: cubin.kernels(image.code) for image in images}
             # Local memory costs more than what the shape gains.
             if not any(kernel.frame for kernels in facts.values() for kernel in kernels.values()):
                 break
-        images.append(Image(PTX, PTX_FOR, self._portable(text, done)))
-        return Kernels(text, shape, container.pack(images), facts)
+        ptx = self._nvrtc.ptx(text, PTX_FOR)
+        ptx = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", ptx, count=1, flags=re.MULTILINE)
+        return Kernels(text, shape, container.pack([*images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")]), facts)
 
-    def _code(self, text: str, architecture: int, done: Callable[[], None]) -> bytes:
-        name = self._key(text, f"sm_{architecture}")
-        code = self._store.get(name)
-        if code is None:
-            code = self._nvrtc.cubin(text, architecture)
-            self._store.put(name, code)
-        done()
-        return code
 
-    def _portable(self, text: str, done: Callable[[], None]) -> bytes:
-        name = self._key(text, f"compute_{PTX_FOR}")
-        code = self._store.get(name)
-        if code is None:
-            ptx = self._nvrtc.ptx(text, PTX_FOR)
-            ptx = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", ptx, count=1, flags=re.MULTILINE)
-            code = ptx.encode() + b"\0"
-            self._store.put(name, code)
-        done()
-        return code
+def _stored(made: Kernels) -> bytes:
+    """The shape and the facts as a line of JSON, then the container."""
+    facts = {a: {name: dataclasses.astuple(k) for name, k in some.items()} for a, some in made.facts.items()}
+    return json.dumps([dataclasses.astuple(made.shape), facts]).encode() + b"\n" + made.data
 
-    def _key(self, text: str, target: str) -> str:
-        return cache.key([text, *nvrtc.OPTIONS, self._nvrtc.version, target, PTX_VERSION])
+
+def _restored(stored: bytes, program: Program) -> Kernels:
+    line, data = stored.split(b"\n", 1)
+    numbers, facts = json.loads(line)
+    shape = Shape(*numbers)
+    return Kernels(emit(program, shape), shape, data, {
+        int(a): {name: cubin.Kernel(*k) for name, k in some.items()} for a, some in facts.items()
+    })  # fmt: skip
 
 
 def _smaller(shape: Shape) -> Iterator[Shape]:

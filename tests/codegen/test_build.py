@@ -1,0 +1,80 @@
+"""Programs to containers: what is in them, and that the second time costs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from onnxfuse.codegen import Compiler, Shape, build, container, cubin, emit, nvrtc
+from onnxfuse.codegen.cache import Cache
+from onnxfuse.codegen.kernels import KERNELS
+from onnxfuse.errors import UsageError
+from onnxfuse.program import Program
+from tests.codegen.programs import CHAINS
+
+SOME = [CHAINS[name] for name in ("swiglu", "bytes")]
+
+
+@pytest.fixture(autouse=True)
+def _needs_nvrtc() -> None:
+    if nvrtc.find() is None:
+        pytest.skip('NVRTC is not installed: pip install "onnxfuse[cuda]"')
+
+
+def test_default_list(tmp_path: Path) -> None:
+    """A cubin for every architecture of the list, PTX that old drivers take, under 100 KB a program; the second time
+    from the cache, with the same bytes and without the compiler."""
+    compiler = Compiler(store=Cache(tmp_path))
+    count: list[int] = []
+    made = list(compiler.compile(SOME, lambda: count.append(1)))
+    assert len(count) == len(SOME)
+    for kernels in made:
+        images = container.unpack(kernels.data)
+        assert [(i.kind, i.architecture) for i in images] == [
+            *((container.CUBIN, a) for a in build.DEFAULT), (container.PTX, build.PTX_FOR),
+        ]  # fmt: skip
+        assert len(kernels.data) < 100_000
+        assert set(kernels.facts) == set(build.DEFAULT)
+        for image in images[:-1]:
+            assert cubin.architecture(image.code) == image.architecture
+            assert cubin.kernels(image.code) == kernels.facts[image.architecture]
+        assert re.search(rb"^\.version 6\.3$", images[-1].code, re.MULTILINE)
+        assert all(f".entry {name}(".encode() in images[-1].code for name in KERNELS)
+        assert images[-1].code.endswith(b"\0")
+
+    again = Compiler(store=Cache(tmp_path))
+    again._nvrtc = dataclasses.make_dataclass("Nothing", [("version", str)])(compiler.version)
+    assert list(again.compile(SOME)) == made
+
+
+def test_other_architectures(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    (made,) = Compiler([90, 80, 90], store).compile(SOME[:1])
+    assert list(made.facts) == [80, 90]
+    with pytest.raises(UsageError, match="no code for 42, 81"):
+        Compiler([42, 80, 81], store)
+
+
+def test_local_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a kernel would take local memory, smaller shapes are tried in turn."""
+    tried: list[Shape] = []
+    real = cubin.kernels
+
+    def kernels(code: bytes) -> dict[str, cubin.Kernel]:
+        found = real(code)
+        spills = len(tried) < 3
+        return {name: dataclasses.replace(k, frame=8 if spills else k.frame) for name, k in found.items()}
+
+    def record(program: Program, shape: Shape) -> str:
+        tried.append(shape)
+        return emit(program, shape)
+
+    monkeypatch.setattr(build, "emit", record)
+    monkeypatch.setattr(cubin, "kernels", kernels)
+    (made,) = Compiler([80], Cache(tmp_path)).compile(SOME[:1])
+    assert [(s.unroll, s.resident) for s in tried] == [(2, 4), (2, 4), (1, 4)]  # the first is for the name in the cache
+    assert made.shape == tried[-1]
+    assert made.text == emit(SOME[0], made.shape)
