@@ -68,7 +68,7 @@ $(SANLIB): $(TOOLS) $(SOURCES)
 $(EXACTLIB): $(TOOLS) $(SOURCES)
 	@PATH="$(abspath $(BIN)):$$PATH" cmake -S custom_ops -B build/exhaustive -G Ninja -DONNXFUSE_TESTS=ON \
 		-DONNXFUSE_EMULATE_AVX512=$$(grep -w avx2 /proc/cpuinfo | grep -qvw avx512vl && echo ON || echo OFF) > /dev/null
-	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/exhaustive --target accuracy_probe
+	@PATH="$(abspath $(BIN)):$$PATH" cmake --build build/exhaustive --target accuracy_probe onnxfuse_test
 	@touch $@
 
 venv: $(LIBRARY) ## create the virtual environment with everything in it

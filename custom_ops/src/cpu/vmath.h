@@ -103,8 +103,8 @@ ONNXFUSE_INLINE X tanh(X x) {
   return as<F32>(as<U32>(X(u / (splat<F32>(1.0f) - u))) ^ sign);
 }
 
-// n / (n + 2) with n = e^x (e^x + 2): one exponential instead of three functions, and closer to the true value. From 40
-// on the quotient is 1.
+// n / (n + 2) with n = e^x (e^x + 2): one exponential instead of three functions. From 40 on the quotient is 1. 4.00, as
+// theirs.
 template <class X>
 ONNXFUSE_INLINE X tanh_softplus(X x) {
   X w;
