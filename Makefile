@@ -30,7 +30,7 @@ ARGS    ?=
 .PHONY: help venv run test exhaustive test-long test-oldest lint fix build build-bench wheel models docs bench bench-models bench-optimizer picture goldens clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.10 with the venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }

@@ -112,6 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="onnxfuse-bench-") as temporary:
         folder = Path(temporary)
         names = [name for name in names if fuse(chain(name).case(options.size), folder)]
+        if not names:
+            print(f"nothing is fused in {options.chains}", file=sys.stderr)
+            return 2
         counts = count(names, options.size, folder)
     data = table.record("instructions", {"size": options.size}, {"names": names, "counts": counts})
     table.write(options.json, data)

@@ -197,13 +197,17 @@ def markdown(views: Sequence[View], data: Mapping[str, Any]) -> str:
     return "\n".join([*(view.markdown() for view in views), f"Measured on {environment_text(data)}."])
 
 
-def insert(document: Path, name: str, text: str) -> None:
-    """Replaces what stands between the marks of a bench in a document. ValueError if they are not there."""
+def insert(document: Path, name: str, text: str, *, shorter: bool = False) -> None:
+    """Replaces what stands between the marks of a bench in a document. ValueError if they are not there, or if the new
+    tables have fewer rows than the old ones and are not said to be `shorter`."""
     begin, end = (f"<!-- {word} {name} -->\n" for word in ("begin", "end"))
     before, found, rest = document.read_text(encoding="utf-8").partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise ValueError(f"{document} has no lines {begin.strip()} and {end.strip()}")
+    old, new = (sum(line.startswith("|") for line in part.splitlines()) for part in (rest.partition(end)[0], text))
+    if new < old and not shorter:
+        raise ValueError(f"{document} has {old} rows there, the result {new}; --shorter if that is meant")
     document.write_text(f"{before}{begin}\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
@@ -213,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="JSON that a bench has written")
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for a document")
     parser.add_argument("--into", type=Path, metavar="DOC.md", help="write them into a document, between its marks")
+    parser.add_argument("--shorter", action="store_true", help="with --into: also where rows are lost")
     options = parser.parse_args(arguments)
     try:
         data = json.loads(options.file.read_text(encoding="utf-8"))
@@ -227,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     views: list[View] = module.views(data)
     if options.into:
         try:
-            insert(options.into, command, markdown(views, data))
+            insert(options.into, command, markdown(views, data), shorter=options.shorter)
         except (OSError, ValueError) as error:
             parser.error(str(error))
     elif options.markdown:

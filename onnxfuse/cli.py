@@ -69,7 +69,7 @@ class _Commands(click.Group):
             return 0
         except MemoryError:
             self._trace()
-            _complain("out of memory")
+            _complain("out of memory", hint="--shape NAME:1,3,224,224 makes the inputs of a check smaller")
             return EXIT_ENVIRONMENT
         except OSError as error:
             self._trace()

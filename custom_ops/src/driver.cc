@@ -102,6 +102,7 @@ struct Call : Plan {
   size_t bytes_of_input(size_t k) const noexcept;
   bool may_overlap() const noexcept;
   std::vector<std::unique_ptr<uint8_t[]>> copy_overlapped();
+  std::vector<std::unique_ptr<uint8_t[]>> write_out(const Tensor* inputs, const Dims& dims);
   void plan() noexcept;
   void find_strided() noexcept;
   void find_repeats() noexcept;
@@ -429,6 +430,18 @@ std::vector<std::unique_ptr<uint8_t[]>> Call::copy_overlapped() {
   return copies;
 }
 
+// Tensors in the iteration shape, where there are more dims than a Space holds.
+std::vector<std::unique_ptr<uint8_t[]>> Call::write_out(const Tensor* inputs, const Dims& dims) {
+  std::vector<std::unique_ptr<uint8_t[]>> copies;
+  for (size_t k = 0; k < exe.tensor_count_; ++k) {
+    const auto pad = static_cast<size_t>(exe.program_.inputs[k].pad);
+    if (space.contiguous >> k & 1) copies.push_back(written_out(inputs[k], pad, input_bytes(k), dims));
+    else copies.push_back(written_out(inputs[k], pad, input_bytes(k), Dims()));
+    in[k] = copies.back().get();
+  }
+  return copies;
+}
+
 // All that follows from the iteration space.
 void Call::plan() noexcept {
   find_strided();
@@ -460,11 +473,14 @@ Executable::Executable(Program program, const DType* input_storage, const DType*
 void Executable::run(const Tensor* inputs, Host& host, LastPlan* last) const {
   Call call(*this);
   Dims dims;
+  bool many = false;  // dims
   if (last == nullptr || !last->recall(inputs, call, call.strided, dims)) {
     broadcast(program_, inputs, tensor_count_, dims, call.space);
+    many = call.space.total != 0 && call.space.rank == kTooMany;
+    if (many) flatten(program_, inputs, tensor_count_, call.space);
     if (call.space.total != 0) {
       call.plan();
-      if (last != nullptr) last->keep(inputs, call, call.strided, dims);
+      if (last != nullptr && !many) last->keep(inputs, call, call.strided, dims);
     }
   }
   for (size_t k = 0; k < output_bytes_.size(); ++k) call.out[k] = host.output(k, dims.data(), dims.rank());
@@ -472,7 +488,8 @@ void Executable::run(const Tensor* inputs, Host& host, LastPlan* last) const {
   for (size_t k = 0; k < input_bytes_.size(); ++k)
     call.in[k] = k < tensor_count_ ? inputs[k].data : &scalars_[k - tensor_count_];
   std::vector<std::unique_ptr<uint8_t[]>> copies;
-  if (call.may_overlap()) copies = call.copy_overlapped();
+  if (many) copies = call.write_out(inputs, dims);
+  else if (call.may_overlap()) copies = call.copy_overlapped();
   if (call.parts() == 1) call.run_part(0);
   else host.parallel(call.parts(), [](void* user, size_t index) { static_cast<Call*>(user)->run_part(index); }, &call);
   if (call.no_memory) throw std::bad_alloc();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 
 namespace onnxfuse {
 namespace {
@@ -64,9 +65,10 @@ void collapse(const Program& program, size_t count, const Dims& dims, const uint
       space.size[space.rank - 1] *= size;
       continue;
     }
-    if (space.rank == ONNXFUSE_MAX_RANK)
-      throw std::invalid_argument("the iteration shape " + shape_text(dims.data(), rank) + " has more than " +
-                                  std::to_string(ONNXFUSE_MAX_RANK) + " dims that no input lets merge");
+    if (space.rank == ONNXFUSE_MAX_RANK) {
+      space.rank = kTooMany;
+      return;
+    }
     space.size[space.rank] = size;
     space.moves[space.rank++] = moves[d];
   }
@@ -135,6 +137,39 @@ void broadcast(const Program& program, const Tensor* inputs, size_t count, Dims&
   }
   space.total = product(out, rank);
   if (space.total != 0) collapse(program, count, dims, moves, space);
+}
+
+void flatten(const Program& program, const Tensor* inputs, size_t count, Space& space) noexcept {
+  uint64_t moves = 0;
+  for (size_t k = 0; k < count; ++k)
+    if (product(inputs[k].dims, inputs[k].rank) != 1) moves |= uint64_t{1} << k;
+  space.rank = 1;
+  space.size[0] = space.total;
+  space.moves[0] = space.contiguous = moves;
+  space.scalar = set_of(program.inputs.size()) & ~moves;
+}
+
+std::unique_ptr<uint8_t[]> written_out(const Tensor& tensor, size_t pad, size_t bytes, const Dims& dims) {
+  const size_t rank = dims.rank(), first = rank - tensor.rank - pad;
+  const int64_t* const size = dims.data();
+  std::vector<int64_t> stride(rank), index(rank);
+  int64_t step = 1;
+  for (size_t d = tensor.rank; d-- > 0; step *= tensor.dims[d])
+    if (tensor.dims[d] != 1) stride[first + d] = step;
+  const int64_t total = product(size, rank);
+  auto memory = std::make_unique<uint8_t[]>(static_cast<size_t>(total) * bytes);
+  const auto* const from = static_cast<const uint8_t*>(tensor.data);
+  int64_t at = 0;
+  for (int64_t i = 0; i < total; ++i) {
+    std::memcpy(memory.get() + static_cast<size_t>(i) * bytes, from + static_cast<size_t>(at) * bytes, bytes);
+    for (size_t d = rank; d-- > 0;) {
+      at += stride[d];
+      if (++index[d] < size[d]) break;
+      at -= stride[d] * size[d];
+      index[d] = 0;
+    }
+  }
+  return memory;
 }
 
 }  // namespace onnxfuse

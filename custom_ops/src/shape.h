@@ -41,7 +41,7 @@ class Dims {
 
 // The collapsed iteration space, outermost dim first; at least one dim.
 struct Space {
-  size_t rank;
+  size_t rank;                        // kTooMany: more dims than there is room for, and only `total` is meaningful
   int64_t size[ONNXFUSE_MAX_RANK];
   uint64_t moves[ONNXFUSE_MAX_RANK];  // bit k: input k moves along this dim (contiguously within itself)
   int64_t total;                      // product of the sizes; 0 for empty tensors (then nothing else is meaningful)
@@ -49,10 +49,17 @@ struct Space {
   uint64_t scalar;                    // bit k: input k moves along none
 };
 
+constexpr size_t kTooMany = ONNXFUSE_MAX_RANK + 1;
+
 static_assert(ONNXFUSE_MAX_INPUTS <= 64, "Space holds a set of inputs in 64 bits");
 
 // Broadcasts the x inputs (numpy's rule, after padding) to `dims` and collapses them to `space`; the c inputs count as
-// scalars. Throws std::invalid_argument, with both shapes, where they do not broadcast or there are too many dims.
+// scalars. Throws std::invalid_argument, with both shapes, where they do not broadcast.
 void broadcast(const Program& program, const Tensor* inputs, size_t count, Dims& dims, Space& space);
+
+// The space of tensors that were all written out to the iteration shape, but for those of one element.
+void flatten(const Program& program, const Tensor* inputs, size_t count, Space& space) noexcept;
+// The elements of a tensor, of `bytes` bytes each, repeated to the iteration shape. `pad`: as in the program.
+std::unique_ptr<uint8_t[]> written_out(const Tensor& tensor, size_t pad, size_t bytes, const Dims& dims);
 
 }  // namespace onnxfuse

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ class Attempt:
     channels: int = 3
 
 
+LARGEST = 1 << 24
+"""Elements of an input; guessed sizes that make more are halved, the longest first."""
 ATTEMPTS: tuple[Attempt, ...] = (
     Attempt(batch=2, sequence=19, side=128, samples=16000, other=259, rank=2),
     Attempt(batch=1, sequence=19, side=128, samples=16000, other=259, rank=4),
@@ -97,13 +100,28 @@ def assign(
             dim = spec.dims[axis] if spec.dims and -len(spec.dims) <= axis < len(spec.dims) else size
             if isinstance(dim, str) and _is_plain(dim):
                 sizes.setdefault(dim, size)
+    guessed = set()
     for spec in specs:
         for axis, dim in enumerate(spec.dims or ()):
             if isinstance(dim, str) and dim not in sizes and _is_plain(dim):
                 role = _role(spec, axis, dim)
                 alone = all(len(s.dims or ()) == 1 for s in specs if dim in (s.dims or ()))
                 sizes[dim] = _size("other" if role == "batch" and alone else role, attempt)
-    result = {}
+                guessed.add(dim)
+    while True:
+        result = _shapes(specs, attempt, sizes, shapes)
+        large = [s for s in specs if s.name not in shapes and math.prod(result[s.name]) > LARGEST]
+        mine = {dim for spec in large for dim in spec.dims or () if dim in guessed and sizes[str(dim)] > 1}
+        if not mine:
+            return result
+        longest = max(sorted(map(str, mine)), key=lambda dim: sizes[dim])
+        sizes[longest] //= 2
+
+
+def _shapes(
+    specs: Sequence[InputSpec], attempt: Attempt, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    result: dict[str, tuple[int, ...]] = {}
     for spec in specs:
         if spec.name in shapes:
             result[spec.name] = tuple(shapes[spec.name])

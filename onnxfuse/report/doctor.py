@@ -57,8 +57,13 @@ def _isa() -> Finding:
     override = os.environ.get("ONNXFUSE_ISA")
     if not override:
         return Finding("kernels", "the best that the processor has (ONNXFUSE_ISA is not set)")
-    known = override in ("baseline", "avx2", "avx512")
-    return Finding("kernels", f"ONNXFUSE_ISA={override}", known, "" if known else "use baseline, avx2 or avx512")
+    needed, here = {"baseline": "SSE2", "avx2": "AVX2+FMA", "avx512": "AVX-512"}.get(override), cpu_features()
+    advice = ""
+    if needed is None:
+        advice = "use baseline, avx2 or avx512"
+    elif here and needed not in here:
+        advice = "this processor does not have it, and sessions fail: unset the variable"
+    return Finding("kernels", f"ONNXFUSE_ISA={override}", not advice, advice)
 
 
 def installed_runtimes() -> dict[str, str]:

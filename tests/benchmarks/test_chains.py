@@ -202,6 +202,13 @@ def test_a_quick_run_writes_its_result_and_shows_it_again(
     assert written.endswith("\n\n<!-- end chains -->\nAfter.\n")
     assert "old" not in written
     assert written.count("| hardswish |") == 1
+    full = written.replace("| hardswish |", "| mish |\n| hardswish |")
+    document.write_text(full, encoding="utf-8")
+    with pytest.raises(SystemExit):
+        table.main([str(path), "--into", str(document)])
+    assert document.read_text(encoding="utf-8") == full
+    assert table.main([str(path), "--into", str(document), "--shorter"]) == 0
+    assert document.read_text(encoding="utf-8") == written
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"command": "optimize"}'])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from benchmarks import run_instructions
@@ -20,3 +23,9 @@ def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("PATH", "")
     assert run_instructions.main(["--chains", "swiglu"]) == 2
     assert "valgrind" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_a_chain_that_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_instructions.main(["--chains", "gelu_erf", "--json", str(tmp_path / "i.json")]) == 2
+    assert "nothing is fused in gelu_erf" in capsys.readouterr().err

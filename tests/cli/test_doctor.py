@@ -59,7 +59,12 @@ def test_a_library_that_is_missing_is_4(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_wrong_instruction_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXFUSE_ISA", "mmx")
     assert not found("kernels").ok
+    monkeypatch.setattr(doctor, "cpu_features", lambda: ["AVX2+FMA", "SSE2"])
     monkeypatch.setenv("ONNXFUSE_ISA", "avx2")
+    assert found("kernels").ok
+    monkeypatch.setenv("ONNXFUSE_ISA", "avx512")
+    assert "unset" in found("kernels").advice
+    monkeypatch.setattr(doctor, "cpu_features", list)
     assert found("kernels").ok
 
 

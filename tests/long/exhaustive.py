@@ -372,7 +372,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--instructions", nargs="+", default=[], metavar="NAME", help="only these, as exp or exp.f32")
     result.add_argument("--isa", choices=TITLES, help="only this instruction set")
     result.add_argument("--step", type=int, default=1, help="every so many floats, and special ones (default: 1)")
-    result.add_argument("--samples", type=int, default=1 << 24, help="operands where all are too many (default: 2^24)")
+    result.add_argument("--samples", type=int, default=1 << 22, help="operands where all are too many (default: 2^22)")
     result.add_argument("--threads", type=int, default=os.cpu_count(), help="default: one for each core")
     result.add_argument("--block", type=int, default=1 << 21, help="operands that are made at a time (default: 2^21)")
     result.add_argument("--build", type=Path, default=ROOT / "build" / "exhaustive", help="folder of accuracy_probe.so")
