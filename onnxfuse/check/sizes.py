@@ -111,11 +111,12 @@ def assign(
     while True:
         result = _shapes(specs, attempt, sizes, shapes)
         large = [s for s in specs if s.name not in shapes and math.prod(result[s.name]) > LARGEST]
-        mine = {dim for spec in large for dim in spec.dims or () if dim in guessed and sizes[str(dim)] > 1}
-        if not mine:
+        mine = {name for spec in large for dim in spec.dims or () for name in _names(dim) & guessed}
+        longest = max((sizes[name] for name in mine), default=1)
+        if longest == 1:
             return result
-        longest = max(sorted(map(str, mine)), key=lambda dim: sizes[dim])
-        sizes[longest] //= 2
+        # All of that size together: an attempt may be that all sizes are equal.
+        sizes |= {name: longest // 2 for name in guessed if sizes[name] == longest}
 
 
 def _shapes(
@@ -131,6 +132,13 @@ def _shapes(
         else:
             result[spec.name] = tuple(_evaluate(dim, sizes, spec, attempt) for dim in spec.dims)
     return result
+
+
+def _names(dim: Dim) -> set[str]:
+    """The symbols of a dim."""
+    if isinstance(dim, int):
+        return set()
+    return {dim} if _is_plain(dim) else set(re.findall(r"[A-Za-z_]\w*", dim))
 
 
 def _is_plain(dim: str) -> bool:

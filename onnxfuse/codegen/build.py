@@ -21,6 +21,8 @@ PTX_FOR = 75
 PTX_VERSION = "6.3"
 """What the PTX says that it is written in: with less than NVRTC's own version, older drivers take it, too. The kernels
 use nothing newer."""
+SCHEMA = 1
+"""Of what is stored in the cache."""
 AT_ONCE = 2
 
 
@@ -66,25 +68,32 @@ class Compiler:
 
     def _program(self, program: Program, done: Callable[[], None]) -> Kernels:
         first = shape_of(program)
-        options = [*nvrtc.OPTIONS, self.version, PTX_VERSION, *map(str, self.architectures)]
-        name = cache.key([emit(program, first), *options])
+        versions = [f"{SCHEMA}.{container.VERSION}", self.version, PTX_VERSION]
+        name = cache.key([emit(program, first), *nvrtc.OPTIONS, *versions, *map(str, self.architectures)])
         stored = self._store.get(name)
-        if stored is None:
+        made = _restored(stored, program) if stored is not None else None
+        if made is None:
             made = self._compile(program, first)
             self._store.put(name, _stored(made))
-        else:
-            made = _restored(stored, program)
         done()
         return made
 
     def _compile(self, program: Program, first: Shape) -> Kernels:
+        best: tuple[int, Shape, str, list[Image], dict[int, dict[str, cubin.Kernel]]] | None = None
         for shape in _smaller(first):
             text = emit(program, shape)
             images = [Image(CUBIN, a, self._nvrtc.cubin(text, a)) for a in self.architectures]
             facts = {image.architecture: cubin.kernels(image.code) for image in images}
-            # Local memory costs more than what the shape gains.
-            if not any(kernel.frame for kernels in facts.values() for kernel in kernels.values()):
+            frame = sum(kernel.frame for kernels in facts.values() for kernel in kernels.values())
+            # Local memory costs more than what the shape gains. Some of it stays whatever the shape: CUDA's functions
+            # of float64 have tables there for large angles.
+            if best is not None and frame >= best[0]:
                 break
+            best = frame, shape, text, images, facts
+            if frame == 0:
+                break
+        assert best is not None
+        _, shape, text, images, facts = best
         ptx = self._nvrtc.ptx(text, PTX_FOR)
         ptx = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", ptx, count=1, flags=re.MULTILINE)
         return Kernels(text, shape, container.pack([*images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")]), facts)
@@ -96,10 +105,14 @@ def _stored(made: Kernels) -> bytes:
     return json.dumps([dataclasses.astuple(made.shape), facts]).encode() + b"\n" + made.data
 
 
-def _restored(stored: bytes, program: Program) -> Kernels:
-    line, data = stored.split(b"\n", 1)
-    numbers, facts = json.loads(line)
-    shape = Shape(*numbers)
+def _restored(stored: bytes, program: Program) -> Kernels | None:
+    """None for what another version has written."""
+    line, _, data = stored.partition(b"\n")
+    try:
+        numbers, facts = json.loads(line)
+        shape = Shape(*numbers)
+    except (TypeError, ValueError):
+        return None
     return Kernels(emit(program, shape), shape, data, {
         int(a): {name: cubin.Kernel(*k) for name, k in some.items()} for a, some in facts.items()
     })  # fmt: skip

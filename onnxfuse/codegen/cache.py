@@ -93,11 +93,12 @@ class Cache:
     def _sweep(self) -> None:
         """Drops what was used longest ago until the folder is under its limit."""
         assert self._path is not None
-        found = []
-        for file in self._path.iterdir():
-            with contextlib.suppress(OSError):
-                facts = file.stat()
-                found.append((facts.st_mtime, facts.st_size, file))
+        found: list[tuple[float, int, Path]] = []
+        with contextlib.suppress(OSError):  # another process may tidy up, too
+            for file in list(self._path.iterdir()):
+                with contextlib.suppress(OSError):
+                    facts = file.stat()
+                    found.append((facts.st_mtime, facts.st_size, file))
         left = sum(size for _, size, _ in found)
         for _, size, file in sorted(found, key=lambda f: f[0]):
             if left <= self._limit:

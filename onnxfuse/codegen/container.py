@@ -1,9 +1,9 @@
-"""The `kernels` initializer of a fused node: machine code of one program for several architectures (docs/cuda.md).
+"""The `kernels` initializer of a fused node: machine code of one program for several architectures.
 
 All numbers are little-endian. A head of 16 bytes: the magic, the version of the container, how many images follow. Then
 32 bytes for each image: kind, compute capability, how its bytes are stored, where they begin, how many there are, how
-many they become, and a checksum (CRC-32) of what they become. Then the bytes. A node without GPU code has one byte
-instead.
+many they become, and a checksum: the CRC-32 of these fields, a zero in its own place, and of what the bytes become.
+Then the bytes. A node without GPU code has one byte instead.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class Image:
     code: bytes
 
 
+def _checksum(fields: tuple[int, ...], code: bytes) -> int:
+    return zlib.crc32(code, zlib.crc32(_IMAGE.pack(*fields, 0)))
+
+
 def pack(images: Sequence[Image]) -> bytes:
     """The container; the same images give the same bytes."""
     ordered = sorted(images, key=lambda i: (i.kind, i.architecture))
@@ -45,8 +49,8 @@ def pack(images: Sequence[Image]) -> bytes:
     at = _HEAD.size + _IMAGE.size * len(ordered)
     table = []
     for image, data in zip(ordered, stored, strict=True):
-        table.append(_IMAGE.pack(image.kind, image.architecture, DEFLATED, at, len(data), len(image.code),
-                                 zlib.crc32(image.code)))  # fmt: skip
+        fields = (image.kind, image.architecture, DEFLATED, at, len(data), len(image.code))
+        table.append(_IMAGE.pack(*fields, _checksum(fields, image.code)))
         at += len(data)
     return b"".join([_HEAD.pack(MAGIC, VERSION, len(ordered)), *table, *stored])
 
@@ -74,7 +78,8 @@ def unpack(data: bytes) -> list[Image]:
             code = inflate.decompress(data[at : at + size], full + 1)
         except zlib.error as error:
             raise ContainerError(f"image {number} of the container: {error}") from None
-        if len(code) != full or not inflate.eof or zlib.crc32(code) != checksum:
+        right = _checksum((kind, architecture, codec, at, size, full), code)
+        if len(code) != full or not inflate.eof or inflate.unused_data or checksum != right:
             raise ContainerError(f"image {number} of the container was changed")
         images.append(Image(kind, architecture, code))
     if end != len(data):

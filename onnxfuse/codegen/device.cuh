@@ -2,7 +2,8 @@
 // one and names those that have to stand before it (onnxfuse/codegen/device.py).
 //
 // The functions of float32 are those of custom_ops/src/cpu/vmath*.h: the same constants, and FMA in the same places, so
-// that a GPU gives the bits of a CPU with FMA. docs/cuda.md has the bound of each, and of those that CUDA itself brings.
+// that a GPU gives the bits of a CPU with FMA, but for large angles (and where the CPU joins several instructions into one
+// function). Those of float64 are CUDA's own, but for sigmoid.
 
 //# types:
 typedef signed char i8;

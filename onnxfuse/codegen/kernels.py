@@ -1,9 +1,9 @@
-"""Program -> CUDA C++: one module with three kernels, which cover every shape that the program can meet.
+"""Program -> CUDA C++: one module with three kernels, which cover every shape up to rank 8.
 
 `contiguous`  tensors of the iteration shape, and single elements
 `rows`        long rows along which every tensor moves or stands still: biases, channels, outer products. Where a row
               begins in each tensor is found once a row
-`strided`     anything else, up to rank 8, by a division an element and dim
+`strided`     anything else, by a division an element and dim
 
 All indices have 32 bits: the launcher cuts what is larger. The text depends on the program and `Shape` alone.
 """
@@ -65,7 +65,13 @@ class _Text:
         self.tensors = [i for i in program.inputs if i.name[0] == "x"]
         self.scalars = [i for i in program.inputs if i.name[0] == "c"]
         self.outputs = [(f"y{k}", program.dtype_of(name)) for k, name in enumerate(program.outputs)]
-        read = {o for s in program.statements for o in s.operands} | set(program.outputs)
+        read = set(program.outputs)
+        needed = []
+        for statement in reversed(program.statements):
+            if statement.result in read:
+                read.update(statement.operands)
+                needed.append(statement)
+        self.statements = needed[::-1]
         self.read = [(k, i) for k, i in enumerate(self.tensors) if i.name in read]
         sizes = [BYTES[dtype] for _, dtype in (*((0, i.dtype) for i in self.tensors), *self.outputs)]
         self.longest = max(sizes) if max(sizes) >= STEPPED * min(sizes) else 0
@@ -93,7 +99,7 @@ class _Text:
         given += [f"{REGISTER[i.dtype]} {i.name}" for i in self.scalars]
         given += [f"{REGISTER[dtype]}& {name}" for name, dtype in self.outputs]
         lines = [f"__device__ __forceinline__ void compute({', '.join(given)}) {{"]
-        for statement in self.program.statements:
+        for statement in self.statements:
             made = expression(statement, statement.operands)
             self.needs.update(made.sections)
             lines.append(f"  const {REGISTER[statement.dtype]} {statement.result} = {made.text};")
@@ -219,6 +225,8 @@ class _Text:
 
     def places(self, indent: str, number: str, rank: str) -> list[str]:
         """`atK`, the element of tensor K that belongs to `number`."""
+        if not self.read:
+            return []
         lines = [f"{indent}u32 left = {number}{''.join(f', at{k} = 0u' for k, _ in self.read)};", "#pragma unroll 1",
                  f"{indent}for (u32 d = 0u; d < {rank}; ++d) {{",
                  f"{indent}  const u32 next = quotient(left, a.multiplier[d], a.shift[d]);",

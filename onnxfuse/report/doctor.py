@@ -57,10 +57,12 @@ def _isa() -> Finding:
     override = os.environ.get("ONNXFUSE_ISA")
     if not override:
         return Finding("kernels", "the best that the processor has (ONNXFUSE_ISA is not set)")
-    needed, here = {"baseline": "SSE2", "avx2": "AVX2+FMA", "avx512": "AVX-512"}.get(override), cpu_features()
+    here = cpu_features()
+    words = {"neon": "NEON"} if here == ["NEON"] else {"baseline": "SSE2", "avx2": "AVX2+FMA", "avx512": "AVX-512"}
+    needed = words.get(override)
     advice = ""
     if needed is None:
-        advice = "use baseline, avx2 or avx512"
+        advice = f"use {' or '.join(words)}"
     elif here and needed not in here:
         advice = "this processor does not have it, and sessions fail: unset the variable"
     return Finding("kernels", f"ONNXFUSE_ISA={override}", not advice, advice)

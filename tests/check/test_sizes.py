@@ -27,6 +27,18 @@ def test_high_ranks(attempt: Attempt) -> None:
     assert sizes["z"][0] == 5
 
 
+def test_equal_sizes_stay_equal() -> None:
+    equal = next(a for a in ATTEMPTS if a.batch == a.sequence == a.side == a.other == 8)
+    (shape,) = assign([spec("x", *(f"d{k}" for k in range(9)))], equal, {}, {}).values()
+    assert set(shape) == {4}
+
+
+def test_arithmetic_dims() -> None:
+    sizes = assign([spec("y", "seq"), spec("x", *["seq*seq"] * 3)], ATTEMPTS[0], {}, {})
+    assert math.prod(sizes["x"]) <= LARGEST
+    assert sizes["x"][0] == sizes["y"][0] ** 2
+
+
 def test_what_is_given_is_not_cut() -> None:
     large = {"d0": 1 << 13, "d1": 1 << 13}
     specs = [spec("x", "d0", "d1"), spec("y", 1 << 25), spec("z", "a", "b")]

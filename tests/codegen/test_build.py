@@ -61,12 +61,12 @@ def test_other_architectures(tmp_path: Path) -> None:
 def test_local_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a kernel would take local memory, smaller shapes are tried in turn."""
     tried: list[Shape] = []
+    frames = {2: 16, 3: 8, 4: 0}  # the first text is for the name in the cache
     real = cubin.kernels
 
     def kernels(code: bytes) -> dict[str, cubin.Kernel]:
         found = real(code)
-        spills = len(tried) < 3
-        return {name: dataclasses.replace(k, frame=8 if spills else k.frame) for name, k in found.items()}
+        return {name: dataclasses.replace(k, frame=frames[len(tried)]) for name, k in found.items()}
 
     def record(program: Program, shape: Shape) -> str:
         tried.append(shape)
@@ -75,6 +75,12 @@ def test_local_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "emit", record)
     monkeypatch.setattr(cubin, "kernels", kernels)
     (made,) = Compiler([80], Cache(tmp_path)).compile(SOME[:1])
-    assert [(s.unroll, s.resident) for s in tried] == [(2, 4), (2, 4), (1, 4)]  # the first is for the name in the cache
+    assert [(s.unroll, s.resident) for s in tried] == [(2, 4), (2, 4), (1, 4), (1, 2)]
     assert made.shape == tried[-1]
     assert made.text == emit(SOME[0], made.shape)
+
+    tried.clear()
+    frames = dict.fromkeys(range(9), 16)  # whatever the shape: then the first one stays
+    (made,) = Compiler([80], Cache(None)).compile(SOME[:1])
+    assert len(tried) == 3
+    assert made.shape == tried[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -24,17 +25,14 @@ def test_round_trip() -> None:
 
 
 def test_changed_bytes() -> None:
-    """Every bit counts, but for those of the architecture."""
+    """No changed bit changes an image (some bits of a deflated stream are padding)."""
     data = pack(IMAGES)
     for at in range(len(data)):
         for flip in (1, 0x80):
             changed = bytearray(data)
             changed[at] ^= flip
-            try:
-                images = unpack(bytes(changed))
-            except ContainerError:
-                continue
-            assert [i.code for i in images] == [i.code for i in unpack(data)], at
+            with contextlib.suppress(ContainerError):
+                assert unpack(bytes(changed)) == unpack(data), at
 
 
 def test_any_bytes() -> None:
