@@ -31,7 +31,7 @@ def test_calls_take_turns_and_none_follows_itself() -> None:
     def call(name: str) -> Callable[[], None]:
         def run() -> None:
             log.append(name)
-            time.sleep(3e-4)  # longer than what is repeated within a round
+            time.sleep(3e-3)  # much longer than what is repeated within a round
 
         return run
 
