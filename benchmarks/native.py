@@ -296,6 +296,7 @@ def _meet_runtime() -> None:
     """The runtime tells the library where its functions are when the library is registered with it."""
     import onnxruntime
 
+    library = _library()  # first, or the runtime may unload it with the options, and what it was told is lost
     onnxruntime.SessionOptions().register_custom_ops_library(str(library_path().resolve()))
-    if not _library().bench_has_runtime():
+    if not library.bench_has_runtime():
         raise NativeError("ONNX Runtime did not call the library back: it is older than 1.18")

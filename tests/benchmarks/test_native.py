@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -166,6 +169,19 @@ def test_session_gives_what_pythons_gives(name: str, threads: int) -> None:
     bound, outputs = session(case, threads=threads)
     bound.run(2)
     assert all(np.array_equal(a, b) for a, b in zip(want, outputs.values(), strict=True))
+
+
+def test_session_after_other_libraries(test_library: Path) -> None:
+    """A library that came first may have the symbols that keep this one in memory."""
+    code = (
+        "import ctypes, sys\n"
+        "from benchmarks import native\n"
+        "from benchmarks.chains import chain\n"
+        "ctypes.CDLL(sys.argv[1])\n"
+        "case = chain('swiglu').case(256)\n"
+        "native.OrtSession(case.model.SerializeToString(), case.feed, case.outputs()).run(1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(test_library)], check=True, cwd=Path(native.__file__).parent.parent)
 
 
 def test_session_with_the_library() -> None:
