@@ -433,10 +433,10 @@ std::vector<std::unique_ptr<uint8_t[]>> Call::copy_overlapped() {
 // Tensors in the iteration shape, where there are more dims than a Space holds.
 std::vector<std::unique_ptr<uint8_t[]>> Call::write_out(const Tensor* inputs, const Dims& dims) {
   std::vector<std::unique_ptr<uint8_t[]>> copies;
+  const Dims one{};
   for (size_t k = 0; k < exe.tensor_count_; ++k) {
     const auto pad = static_cast<size_t>(exe.program_.inputs[k].pad);
-    if (space.contiguous >> k & 1) copies.push_back(written_out(inputs[k], pad, input_bytes(k), dims));
-    else copies.push_back(written_out(inputs[k], pad, input_bytes(k), Dims()));
+    copies.push_back(written_out(inputs[k], pad, input_bytes(k), space.contiguous >> k & 1 ? dims : one));
     in[k] = copies.back().get();
   }
   return copies;

@@ -83,7 +83,7 @@ def _check_group(
     """Results for the first rank of inputs that the node runs on; empty if it runs on none."""
     attributes = {a.name: a for a in node.attribute}
     program = Program.parse(attributes["program"].s.decode())
-    scalars = [numpy_helper.to_array(attributes[v.name].t) for v in program.inputs if v.name.startswith("c")]
+    scalars = [numpy_helper.to_array(attributes[v.name].t) for v in program.scalars]
     for values in _inputs(program, node, tensors, seed):
         alone = _alone(model, node, program, values)
         try:
@@ -109,7 +109,7 @@ def _inputs(
     program: Program, node: onnx.NodeProto, tensors: dict[str, onnx.TensorProto], seed: int
 ) -> Iterator[list[NDArray[Any]]]:
     """Values of the x inputs, for one rank after the other: constants as they are, others random."""
-    declared = [value for value in program.inputs if value.name.startswith("x")]
+    declared = program.tensors
     fixed = [numpy_helper.to_array(tensors[name]) if name in tensors else None for name in node.input[1:]]
     pads = [value.pad for value, constant in zip(declared, fixed, strict=True)]
     ranks: Sequence[int] = [max(pads) + 2, *_RANKS] if any(pads) else _RANKS
@@ -150,7 +150,7 @@ def _alone(
     graph.name = "group"
     graph.node.append(node)
     graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.uint8), node.input[0]))
-    declared = [value for value in program.inputs if value.name.startswith("x")]
+    declared = program.tensors
     seen = set()
     for name, value, array in zip(node.input[1:], declared, values, strict=True):
         if name not in seen:

@@ -36,6 +36,21 @@ class Kernels:
     facts: dict[int, dict[str, cubin.Kernel]]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Cubins:
+    """A program compiled in one shape."""
+
+    text: str
+    shape: Shape
+    images: list[Image]
+    facts: dict[int, dict[str, cubin.Kernel]]
+
+    @property
+    def frame(self) -> int:
+        """Bytes of local memory of all kernels."""
+        return sum(kernel.frame for kernels in self.facts.values() for kernel in kernels.values())
+
+
 class Compiler:
     """Compiles for some architectures. Raises SetupError where there is no NVRTC, UsageError for an architecture that
     it does not know."""
@@ -79,24 +94,26 @@ class Compiler:
         return made
 
     def _compile(self, program: Program, first: Shape) -> Kernels:
-        best: tuple[int, Shape, str, list[Image], dict[int, dict[str, cubin.Kernel]]] | None = None
-        for shape in _smaller(first):
-            text = emit(program, shape)
-            images = [Image(CUBIN, a, self._nvrtc.cubin(text, a)) for a in self.architectures]
-            facts = {image.architecture: cubin.kernels(image.code) for image in images}
-            frame = sum(kernel.frame for kernels in facts.values() for kernel in kernels.values())
+        shapes = _smaller(first)
+        best = self._cubins(program, next(shapes))
+        for shape in shapes:
             # Local memory costs more than what the shape gains. Some of it stays whatever the shape: CUDA's functions
             # of float64 have tables there for large angles.
-            if best is not None and frame >= best[0]:
+            if best.frame == 0:
                 break
-            best = frame, shape, text, images, facts
-            if frame == 0:
+            other = self._cubins(program, shape)
+            if other.frame >= best.frame:
                 break
-        assert best is not None
-        _, shape, text, images, facts = best
-        ptx = self._nvrtc.ptx(text, PTX_FOR)
+            best = other
+        ptx = self._nvrtc.ptx(best.text, PTX_FOR)
         ptx = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", ptx, count=1, flags=re.MULTILINE)
-        return Kernels(text, shape, container.pack([*images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")]), facts)
+        data = container.pack([*best.images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")])
+        return Kernels(best.text, best.shape, data, best.facts)
+
+    def _cubins(self, program: Program, shape: Shape) -> _Cubins:
+        text = emit(program, shape)
+        images = [Image(CUBIN, a, self._nvrtc.cubin(text, a)) for a in self.architectures]
+        return _Cubins(text, shape, images, {image.architecture: cubin.kernels(image.code) for image in images})
 
 
 def _stored(made: Kernels) -> bytes:

@@ -188,7 +188,20 @@ __device__ __forceinline__ i64 to_i64(f64 v) { return __double2ll_rz(v); }
 __device__ __forceinline__ u64 to_u64(f32 v) { return __float2ull_rz(v); }
 __device__ __forceinline__ u64 to_u64(f64 v) { return __double2ull_rz(v); }
 
-//# exponential: bits
+//# polynomial: types
+__device__ __forceinline__ f32 fused(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ f64 fused(f64 a, f64 b, f64 c) { return fma(a, b, c); }
+// c0 + x (c1 + x (c2 + ...)), innermost first.
+template <class T>
+__device__ __forceinline__ T polynomial(T, T c) {
+  return c;
+}
+template <class T, class... Rest>
+__device__ __forceinline__ T polynomial(T x, T c, Rest... rest) {
+  return fused(polynomial(x, rest...), x, c);
+}
+
+//# exponential: bits, polynomial
 // x = n ln 2 + r with |r| <= ln 2 / 2; the last bits of w are n.
 #define MAGIC 0x1.8p23f
 __device__ __forceinline__ f32 within(f32 low, f32 x, f32 high) {  // NaN stays
@@ -202,10 +215,8 @@ __device__ __forceinline__ f32 reduce_exp(f32 x, f32& w) {
 }
 // e^r - 1 there.
 __device__ __forceinline__ f32 expm1_small(f32 r) {
-  f32 q = __fmaf_rn(0.0013814496013697813f, r, 0.008368780259911755f);
-  q = __fmaf_rn(q, r, 0.04166839374012247f);
-  q = __fmaf_rn(q, r, 0.16666520110763922f);
-  q = __fmaf_rn(q, r, 0.4999999341410351f);
+  const f32 q = polynomial(r, 0.4999999341410351f, 0.16666520110763922f, 0.04166839374012247f, 0.008368780259911755f,
+                              0.0013814496013697813f);
   return __fmaf_rn(r * r, q, r);
 }
 __device__ __forceinline__ f32 power_of_two(f32 w) { return as_f32((bits(w) << 23) + 0x3f800000u); }
@@ -235,12 +246,8 @@ __device__ __forceinline__ f32 expm1_f32(f32 x) {
 __device__ __forceinline__ f32 sigmoid_f32(f32 x) {
   f32 w;
   const f32 r = reduce_exp(within(-104.0f, x, 20.0f), w);
-  f32 e = __fmaf_rn(0.0013814496013697813f, r, -0.008368780259911755f);
-  e = __fmaf_rn(e, r, 0.04166839374012247f);
-  e = __fmaf_rn(e, r, -0.16666520110763922f);
-  e = __fmaf_rn(e, r, 0.4999999341410351f);
-  e = __fmaf_rn(e, r, -1.0f);
-  e = __fmaf_rn(e, r, 1.0f);
+  const f32 e = polynomial(r, 1.0f, -1.0f, 0.4999999341410351f, -0.16666520110763922f, 0.04166839374012247f,
+                              -0.008368780259911755f, 0.0013814496013697813f);
   const f32 power = as_f32((bits(w) << 23) + ((127u + 24u) << 23));
   return power / __fmaf_rn(power, 0x1p-24f, e) * 0x1p-24f;
 }
@@ -253,26 +260,19 @@ __device__ __forceinline__ f32 tanh_f32(f32 x) {
   const f32 a = 10.0f < size ? 10.0f : size;
   const f32 w = __fmaf_rn(a, -2.0f * 0x1.715476p0f, MAGIC);
   const f32 r = __fmaf_rn(w - MAGIC, 0x1.62e43p-2f, a);
-  f32 q = __fmaf_rn(-32.0f * 0.0013814496013697813f, r, 16.0f * 0.008368780259911755f);
-  q = __fmaf_rn(q, r, -8.0f * 0.04166839374012247f);
-  q = __fmaf_rn(q, r, 4.0f * 0.16666520110763922f);
-  q = __fmaf_rn(q, r, -2.0f * 0.4999999341410351f);
+  const f32 q = polynomial(r, -2.0f * 0.4999999341410351f, 4.0f * 0.16666520110763922f, -8.0f * 0.04166839374012247f,
+                              16.0f * 0.008368780259911755f, -32.0f * 0.0013814496013697813f);
   const f32 power = power_of_two(w);
   const f32 u = __fmaf_rn(power, __fmaf_rn(r * r, q, r), __fmaf_rn(power, -0.5f, 0.5f));
   return as_f32(bits(u / (1.0f - u)) ^ sign);
 }
 
-//# logarithm: bits
+//# logarithm: bits, polynomial
 // e ln 2 + log(1 + f), with infinity for infinity, -infinity where x is 0 and NaN where it is below or NaN.
 __device__ __forceinline__ f32 log_sum(f32 x, f32 e, f32 f) {
-  f32 q = __fmaf_rn(0.037673587605145005f, f, -0.09116285388578516f);
-  q = __fmaf_rn(q, f, 0.11700700651806809f);
-  q = __fmaf_rn(q, f, -0.1272777622350372f);
-  q = __fmaf_rn(q, f, 0.1427623361738192f);
-  q = __fmaf_rn(q, f, -0.166552960597847f);
-  q = __fmaf_rn(q, f, 0.19999605075973292f);
-  q = __fmaf_rn(q, f, -0.2500016529215479f);
-  q = __fmaf_rn(q, f, 0.3333333985797028f);
+  const f32 q = polynomial(f, 0.3333333985797028f, -0.2500016529215479f, 0.19999605075973292f, -0.166552960597847f,
+                              0.1427623361738192f, -0.1272777622350372f, 0.11700700651806809f, -0.09116285388578516f,
+                              0.037673587605145005f);
   const f32 ff = f * f;
   f32 r = __fmaf_rn(e, 1.42860677e-6f, f * ff * q);
   r = __fmaf_rn(-0.5f, ff, r) + f;
@@ -308,26 +308,19 @@ __device__ __forceinline__ f32 log1p_f32(f32 x) {
 // 1.06 ULP.
 __device__ __forceinline__ f32 erf_f32(f32 x) {
   const f32 a = as_f32(bits(x) & 0x7fffffffu), xx = x * x;
-  f32 p = __fmaf_rn(-0.0006180765282949128f, xx, 0.0050282455846329035f);
-  p = __fmaf_rn(p, xx, -0.026789075863753217f);
-  p = __fmaf_rn(p, xx, 0.11282396931012985f);
-  p = __fmaf_rn(p, xx, -0.37612545537447944f);
-  p = __fmaf_rn(p, xx, 0.1283791568392639f);
+  const f32 p = polynomial(xx, 0.1283791568392639f, -0.37612545537447944f, 0.11282396931012985f, -0.026789075863753217f,
+                               0.0050282455846329035f, -0.0006180765282949128f);
   const f32 small = __fmaf_rn(x, p, x);
   const f32 t = 4.0f < a ? 4.0f : a;
-  f32 q = __fmaf_rn(2.0369670091893283e-05f, t, -0.00042615474821551985f);
-  q = __fmaf_rn(q, t, 0.0041312341044733025f);
-  q = __fmaf_rn(q, t, -0.02501577596927815f);
-  q = __fmaf_rn(q, t, 0.10812186513403552f);
-  q = __fmaf_rn(q, t, 0.6334886718183708f);
-  q = __fmaf_rn(q, t, 0.12944584844835672f);
+  const f32 q = polynomial(t, 0.12944584844835672f, 0.6334886718183708f, 0.10812186513403552f, -0.02501577596927815f,
+                              0.0041312341044733025f, -0.00042615474821551985f, 2.0369670091893283e-05f);
   f32 w;
   const f32 r = reduce_exp(-__fmaf_rn(q, t, t), w) + 0.00016054899451407412f;
   const f32 rest = (expm1_small(r) + 1.0f) * power_of_two(w);
   return a > 0.88f ? as_f32(bits(1.0f - rest) | (bits(x) & 0x80000000u)) : small;
 }
 
-//# wide: bits
+//# wide: bits, polynomial
 // float32 functions in double, accurate to about 2^-38, rounded once: 0.501 ULP.
 #define WIDE_MAGIC 0x1.8p52
 __device__ __forceinline__ f64 size_of(f64 v) { return as_f64(bits(v) & 0x7fffffffffffffffull); }
@@ -341,12 +334,8 @@ __device__ __forceinline__ f64 wide_reduce(f64 x, f64& w) {
   return fma(-(w - WIDE_MAGIC), 0x1.62e42fefa39efp-1, x);
 }
 __device__ __forceinline__ f64 wide_expm1_small(f64 r) {
-  f64 q = fma(2.4707991221911944e-05, r, 0.0001990907294222265);
-  q = fma(q, r, 0.0013889198586186586);
-  q = fma(q, r, 0.00833328160482492);
-  q = fma(q, r, 0.04166666439041905);
-  q = fma(q, r, 0.1666666678513442);
-  q = fma(q, r, 0.5000000000430248);
+  const f64 q = polynomial(r, 0.5000000000430248, 0.1666666678513442, 0.04166666439041905, 0.00833328160482492,
+                              0.0013889198586186586, 0.0001990907294222265, 2.4707991221911944e-05);
   return fma(r * r, q, r);
 }
 __device__ __forceinline__ f64 wide_clamp(f64 x) {
@@ -387,10 +376,8 @@ __device__ __forceinline__ f64 wide_split(f64 x, f64& e) {
 }
 __device__ __forceinline__ f64 wide_log_of(f64 f, f64 e) {
   const f64 s = f / (f + 2.0), z = s * s;
-  f64 q = fma(0.19584192861646843, z, 0.22176185568491638);
-  q = fma(q, z, 0.2857210924136658);
-  q = fma(q, z, 0.39999995620945833);
-  q = fma(q, z, 0.66666666675804);
+  const f64 q = polynomial(z, 0.66666666675804, 0.39999995620945833, 0.2857210924136658, 0.22176185568491638,
+                              0.19584192861646843);
   return fma(e, 0x1.62e42fefa39efp-1, fma(s * z, q, s + s));
 }
 // r where x is a positive number; else what log gives.
@@ -451,13 +438,8 @@ __device__ __forceinline__ f32 pow_f32(f32 a, f32 b) {
 // asin a for a in [0, 0.5].
 __device__ __forceinline__ f64 wide_asin_small(f64 a) {
   const f64 z = a * a;
-  f64 q = fma(0.03291163859482109, z, 0.001979279880295359);
-  q = fma(q, z, 0.020646267543576017);
-  q = fma(q, z, 0.02186574918759916);
-  q = fma(q, z, 0.03042651872411507);
-  q = fma(q, z, 0.04464070813850809);
-  q = fma(q, z, 0.07500004980944727);
-  q = fma(q, z, 0.1666666662734421);
+  const f64 q = polynomial(z, 0.1666666662734421, 0.07500004980944727, 0.04464070813850809, 0.03042651872411507,
+                              0.02186574918759916, 0.020646267543576017, 0.001979279880295359, 0.03291163859482109);
   return fma(a * z, q, a);
 }
 
@@ -488,12 +470,8 @@ __device__ __forceinline__ f32 atan_f32(f32 v) {
   const f64 bottom = far ? a : above ? a + 1.0 : 1.0;
   const f64 add = far ? HALF_PI : above ? 0.5 * HALF_PI : 0.0;
   const f64 t = top / bottom, z = t * t;
-  f64 q = fma(-0.037904496581576234, z, 0.06990124536631301);
-  q = fma(q, z, -0.08996605772102348);
-  q = fma(q, z, 0.11103979304223108);
-  q = fma(q, z, -0.14285422329042505);
-  q = fma(q, z, 0.19999994295289952);
-  q = fma(q, z, -0.33333333295479595);
+  const f64 q = polynomial(z, -0.33333333295479595, 0.19999994295289952, -0.14285422329042505, 0.11103979304223108,
+                              -0.08996605772102348, 0.06990124536631301, -0.037904496581576234);
   return (f32)signed_as(add + fma(t * z, q, t), x);
 }
 
@@ -526,13 +504,11 @@ __device__ __forceinline__ f64 wide_quadrant(f32 v, u32& n) {
 }
 __device__ __forceinline__ void wide_both(f64 r, f64& sine, f64& cosine) {
   const f64 z = r * r;
-  f64 s = fma(2.718304998877122e-06, z, -0.00019839334171436264);
-  s = fma(s, z, 0.008333329383874936);
-  s = fma(s, z, -0.1666666664160969);
+  const f64 s = polynomial(z, -0.1666666664160969, 0.008333329383874936, -0.00019839334171436264,
+                              2.718304998877122e-06);
   sine = fma(r * z, s, r);
-  f64 c = fma(-2.7210172556158233e-07, z, 2.479951924453727e-05);
-  c = fma(c, z, -0.0013888883750625704);
-  c = fma(c, z, 0.04166666662279713);
+  const f64 c = polynomial(z, 0.04166666662279713, -0.0013888883750625704, 2.479951924453727e-05,
+                              -2.7210172556158233e-07);
   cosine = fma(z * z, c, fma(-0.5, z, 1.0));
 }
 // sin(|x| + quarter pi/2).
@@ -555,7 +531,7 @@ __device__ __forceinline__ f32 tan_f32(f32 v) {
   return as_f32(bits(t) ^ (bits(v) & 0x80000000u));
 }
 
-//# angles: bits
+//# angles: bits, polynomial
 // |x| = n pi/2 + r in float32, up to 2^17.
 __device__ __forceinline__ f32 near_sine(f32 v, u32 quarter) {
   const f32 a = as_f32(bits(v) & 0x7fffffffu);
@@ -564,10 +540,8 @@ __device__ __forceinline__ f32 near_sine(f32 v, u32 quarter) {
   r = __fmaf_rn(-whole, -0x1.777a5cp-25f, r);
   r = __fmaf_rn(-whole, -0x1.ee59dap-50f, r);
   const f32 z = r * r;
-  f32 s = __fmaf_rn(-0.00019517234329174976f, z, 0.008332177682698944f);
-  s = __fmaf_rn(s, z, -0.16666654936579237f);
-  f32 c = __fmaf_rn(2.4438391767315578e-05f, z, -0.001388736702833125f);
-  c = __fmaf_rn(c, z, 0.04166664685714412f);
+  const f32 s = polynomial(z, -0.16666654936579237f, 0.008332177682698944f, -0.00019517234329174976f);
+  const f32 c = polynomial(z, 0.04166664685714412f, -0.001388736702833125f, 2.4438391767315578e-05f);
   const u32 n = bits(w) + quarter;
   const f32 value = (n & 1u) != 0u ? __fmaf_rn(z * z, c, __fmaf_rn(-0.5f, z, 1.0f)) : __fmaf_rn(r * z, s, r);
   return as_f32(bits(value) ^ (n << 30 & 0x80000000u));
@@ -586,7 +560,7 @@ __device__ __forceinline__ f32 cos_f32(f32 v) {
   return (bits(v) & 0x7fffffffu) <= 0x48000000u ? near_sine(v, 1u) : wide_sine(v, 1u);
 }
 
-//# exp64: bits
+//# exp64: bits, polynomial
 // x in [-746, 710]; `low` is what the result loses in its last addition.
 #define MAGIC64 0x1.8p52
 __device__ __forceinline__ f64 scale64(f64 p, f64 w) {
@@ -597,16 +571,10 @@ __device__ __forceinline__ f64 exp_in_range(f64 x, f64& low) {
   const f64 w = fma(x, 0x1.71547652b82fep0, MAGIC64), n = w - MAGIC64;
   const f64 high = fma(-n, 0x1.62e42feep-1, x), second = n * 0x1.a39ef35793c76p-33;
   const f64 r = high - second, lost = (high - r) - second;
-  f64 q = fma(2.082651569807897e-09, r, 2.5112144121077043e-08);
-  q = fma(q, r, 2.7557582862146833e-07);
-  q = fma(q, r, 2.7557234560028207e-06);
-  q = fma(q, r, 2.4801586924529267e-05);
-  q = fma(q, r, 0.0001984126989667947);
-  q = fma(q, r, 0.0013888888889117298);
-  q = fma(q, r, 0.008333333333316918);
-  q = fma(q, r, 0.04166666666666609);
-  q = fma(q, r, 0.16666666666666682);
-  q = fma(q, r, 0.5);
+  const f64 q = polynomial(r, 0.5, 0.16666666666666682, 0.04166666666666609, 0.008333333333316918,
+                              0.0013888888889117298, 0.0001984126989667947, 2.4801586924529267e-05,
+                              2.7557234560028207e-06, 2.7557582862146833e-07, 2.5112144121077043e-08,
+                              2.082651569807897e-09);
   const f64 p = fma(r * r, q, lost) + r, sum = 1.0 + p;
   low = scale64(p - (sum - 1.0), w);
   return scale64(sum, w);

@@ -46,15 +46,24 @@ class Shape:
 
 def shape_of(program: Program) -> Shape:
     """A vector fills a block of the narrowest tensor; vectors at once as IN_FLIGHT asks and LARGEST allows."""
-    types = [i.dtype for i in program.inputs if i.name[0] == "x"]
-    sizes = [BYTES[t] for t in (*types, *map(program.dtype_of, program.outputs))]
-    vector = BLOCK // min(sizes)
-    blocks = sum(vector * BYTES[t] // BLOCK for t in types)
-    at_once = 1 if blocks >= IN_FLIGHT or max(sizes) >= STEPPED * min(sizes) else 2 if blocks > 1 else IN_FLIGHT
+    vector = BLOCK // min(_sizes(program))
+    blocks = sum(vector * BYTES[i.dtype] // BLOCK for i in program.tensors)
+    at_once = 1 if blocks >= IN_FLIGHT or _stepped_size(program) else 2 if blocks > 1 else IN_FLIGHT
     cost = vector * sum(INSTRUCTIONS[s.name].cost for s in program.statements)
     while at_once > 1 and at_once * cost > LARGEST:
         at_once //= 2
     return Shape(vector, at_once)
+
+
+def _sizes(program: Program) -> list[int]:
+    """Bytes of an element of each tensor and output."""
+    return [BYTES[t] for t in (*(i.dtype for i in program.tensors), *map(program.dtype_of, program.outputs))]
+
+
+def _stepped_size(program: Program) -> int:
+    """Bytes of an element of the tensors that go block by block; 0 where none do."""
+    sizes = _sizes(program)
+    return max(sizes) if max(sizes) >= STEPPED * min(sizes) else 0
 
 
 class _Text:
@@ -62,8 +71,7 @@ class _Text:
 
     def __init__(self, program: Program, shape: Shape) -> None:
         self.program, self.shape = program, shape
-        self.tensors = [i for i in program.inputs if i.name[0] == "x"]
-        self.scalars = [i for i in program.inputs if i.name[0] == "c"]
+        self.scalars = program.scalars
         self.outputs = [(f"y{k}", program.dtype_of(name)) for k, name in enumerate(program.outputs)]
         read = set(program.outputs)
         needed = []
@@ -72,15 +80,14 @@ class _Text:
                 read.update(statement.operands)
                 needed.append(statement)
         self.statements = needed[::-1]
-        self.read = [(k, i) for k, i in enumerate(self.tensors) if i.name in read]
-        sizes = [BYTES[dtype] for _, dtype in (*((0, i.dtype) for i in self.tensors), *self.outputs)]
-        self.longest = max(sizes) if max(sizes) >= STEPPED * min(sizes) else 0
+        self.read = [(k, i) for k, i in enumerate(program.tensors) if i.name in read]
+        self.longest = _stepped_size(program)
         self.needs = {"types", "bits", "blocks", "division"}
         for dtype in (*(i.dtype for i in program.inputs), *(t for _, t in self.outputs)):
             self.needs.update(lanes.sections(dtype))
 
     def module(self) -> str:
-        counts = (len(self.tensors), len(self.scalars), len(self.outputs))
+        counts = layout.counts(self.program)
         body = self.compute()
         kernels = [self.contiguous(), self.rows(), self.strided()]
         heading = ["// A fused program and its kernels, written by onnxfuse. Options: --std=c++17 --fmad=false", "//"]
@@ -172,6 +179,11 @@ class _Text:
         count = BLOCK // self.longest if self.longest else self.shape.vector
         lines = []
         inner, element = indent, "e"
+
+        def lane(name: str, dtype: str) -> str:
+            """The blocks of a tensor and the place of the element in them."""
+            return f"b{name}, e" if self.stepped(dtype) else f"b{name}{at}, {element}"
+
         if self.longest:
             steps, element, inner = self.shape.vector // count, f"s * {count}u + e", indent + "  "
             number = f"({index}) * {steps}u + s"
@@ -180,19 +192,21 @@ class _Text:
         lines += ["#pragma unroll", f"{inner}for (u32 e = 0u; e < {count}u; ++e) {{"]
         for _, tensor in self.read:
             dtype = tensor.dtype
-            place = "e" if self.stepped(dtype) else element
-            blocks = tensor.name if self.stepped(dtype) else tensor.name + at
-            value = lanes.decode(dtype, f"get{BYTES[dtype]}(b{blocks}, {place})")
+            value = lanes.decode(dtype, f"get{BYTES[dtype]}({lane(tensor.name, dtype)})")
             lines.append(f"{inner}  const {REGISTER[dtype]} {tensor.name} = {value};")
         lines += [*self.results(inner + "  "), f"{inner}  {self.call()}"]
-        for name, dtype in self.outputs:
-            place = "e" if self.stepped(dtype) else element
-            blocks = name if self.stepped(dtype) else name + at
-            lines.append(f"{inner}  put(b{blocks}, {place}, {lanes.encode(dtype, name)});")
+        lines += [f"{inner}  put({lane(name, dtype)}, {lanes.encode(dtype, name)});" for name, dtype in self.outputs]
         lines.append(f"{inner}}}")
         if self.longest:
             lines += [*self.stores(inner, "", number, out, stepped=True), f"{indent}}}"]
         return [*lines, *self.stores(indent, at, index, out, stepped=False)]
+
+    def vector(self, indent: str, begin: dict[int, str], out: list[str]) -> list[str]:
+        """All of vector number `v`."""
+        return [
+            *self.arrays(indent, 1, stepped=False), *self.loads(indent, "", "v", begin, stepped=False),
+            *self.work(indent, "", "v", begin, out),
+        ]  # fmt: skip
 
     # ---- the kernels
 
@@ -215,8 +229,7 @@ class _Text:
                 *self.work("      ", "[u]", "v + u * threads", begin, out), "    }", "  }",
             ]  # fmt: skip
         lines += [
-            "#pragma unroll 1", "  for (; v < a.vectors; v += threads) {", *self.arrays("    ", 1, stepped=False),
-            *self.loads("    ", "", "v", begin, stepped=False), *self.work("    ", "", "v", begin, out), "  }",
+            "#pragma unroll 1", "  for (; v < a.vectors; v += threads) {", *self.vector("    ", begin, out), "  }",
             "#pragma unroll 1",
             f"  for (u32 i = a.vectors * {self.shape.vector}u + thread; i < a.elements; i += threads) {{",
             *self.single("    ", {k: f"i * a.moves[{k}]" for k, _ in self.read}, "i"), "  }", "}",
@@ -236,6 +249,7 @@ class _Text:
 
     def rows(self) -> str:
         begin = {k: f"a.inputs[{k}] + at{k} * {BYTES[i.dtype]}ull" for k, i in self.read}
+        out = [f"a.outputs[{k}] + out * {BYTES[dtype]}ull" for k, (_, dtype) in enumerate(self.outputs)]
         step = "gridDim.x * blockDim.x"
         lines = self.head("rows")
         lines += [
@@ -245,11 +259,7 @@ class _Text:
             *self.places("    ", "row", "a.outer"),
             "    const u32 out = row * a.columns;",
             "#pragma unroll 1", f"    for (u32 v = thread; v < a.vectors; v += {step}) {{",
-            *self.arrays("      ", 1, stepped=False), *self.loads("      ", "", "v", begin, stepped=False),
-            *self.work("      ", "", "v", begin, [
-                f"a.outputs[{k}] + out * {BYTES[dtype]}ull" for k, (_, dtype) in enumerate(self.outputs)
-            ]),
-            "    }", "#pragma unroll 1",
+            *self.vector("      ", begin, out), "    }", "#pragma unroll 1",
             f"    for (u32 i = a.vectors * {self.shape.vector}u + thread; i < a.columns; i += {step}) {{",
             *self.single("      ", {k: f"at{k} + i * a.moves[{k}]" for k, _ in self.read}, "out + i"),
             "    }", "  }", "}",

@@ -1,15 +1,15 @@
-"""The arguments of the kernels: one description of the structs from which the CUDA text, the C++ header of the launcher
-(`python onnxfuse/codegen/layout.py --cpp FILE`) and the tests take names, order and offsets.
+"""The arguments of the kernels: one description of the structs from which the CUDA text and whoever launches them take
+names, order and offsets.
 
 A kernel takes one struct by value. Pointers and scalars come first, so that nothing needs padding. Every field is a
 count of numbers of one width; how many depends on the program's tensor inputs (x), scalar inputs (c) and outputs (y).
-Imports the standard library only: the build runs it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
+
+from onnxfuse.program import Program
 
 OUTER = 7
 """Dims of the iteration space that a row does not lie along."""
@@ -71,6 +71,11 @@ TYPES = {"inputs": "const u8*", "outputs": "u8*", "scalars": "u64"}
 memory."""
 
 
+def counts(program: Program) -> tuple[int, int, int]:
+    """How many tensor inputs, scalar inputs and outputs it has."""
+    return len(program.tensors), len(program.scalars), len(program.outputs)
+
+
 def declaration(struct: str, x: int, c: int, y: int) -> str:
     """The struct as CUDA C++. Arrays of no elements are left out."""
     lines = [f"struct {struct} {{"]
@@ -91,19 +96,3 @@ def offsets(struct: str, x: int, c: int, y: int) -> dict[str, int]:
         at += field.bytes * field.count(x, c, y)
     found[""] = -(-at // 8) * 8
     return found
-
-
-def cpp_header() -> str:
-    """The description as X-macros: ONNXFUSE_CUDA_<STRUCT>(FIELD) with FIELD(name, bytes, each, times)."""
-    lines = ["// Generated from onnxfuse/codegen/layout.py; do not edit."]
-    for name, fields in STRUCTS.items():
-        rows = [f"  FIELD({f.name}, {f.bytes}, '{f.each or '1'}', {f.times})" for f in fields]
-        lines += [f"#define ONNXFUSE_CUDA_{name.upper()}(FIELD) \\", " \\\n".join(rows), ""]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] != "--cpp":
-        raise SystemExit("usage: layout.py --cpp FILE")
-    with open(sys.argv[2], "w", encoding="utf-8") as out:
-        out.write(cpp_header())

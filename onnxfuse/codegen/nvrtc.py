@@ -53,7 +53,6 @@ class Nvrtc:
                 ctypes.CDLL(str(builtins))
         self._library = ctypes.CDLL(str(path))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        self.path = path
 
     @functools.cached_property
     def version(self) -> str:

@@ -31,6 +31,16 @@ class Program:
         program.verify()
         return program
 
+    @property
+    def tensors(self) -> list[Input]:
+        """The `x` inputs, in order."""
+        return [value for value in self.inputs if value.name.startswith("x")]
+
+    @property
+    def scalars(self) -> list[Input]:
+        """The `c` inputs, in order."""
+        return [value for value in self.inputs if value.name.startswith("c")]
+
     def verify(self) -> None:
         """Raises ProgramError if a rule of docs/format.md is broken."""
         verify.verify(self.inputs, self.statements, self.outputs)

@@ -62,7 +62,7 @@ class HostModules:
         """One launch on copies of the inputs (x, then c) that lie `offset` elements behind aligned memory. Checks that
         nothing around the outputs was written. `rows` takes the last dim of the iteration space as the row."""
         program = self.programs[number]
-        tensors = [i for i in program.inputs if i.name[0] == "x"]
+        tensors = program.tensors
         xs = [
             np.asarray(x).reshape(np.shape(x) + (1,) * i.pad) for x, i in zip(inputs, tensors, strict=False)
         ]  # fmt: skip
@@ -76,7 +76,7 @@ class HostModules:
             sizes = (ctypes.c_uint * 2)(grid, 2 if kernel == "rows" else 1), (ctypes.c_uint * 2)(*block)
             getattr(self.library, f"p{number}_{kernel}")(*sizes, values)
         for array, memory in outputs:
-            begin = array.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+            begin = array.ctypes.data - memory.ctypes.data
             outside = np.concatenate([memory[:begin], memory[begin + array.nbytes :]])
             assert (outside == _FILL).all(), f"{kernel} wrote beyond an output"
         return [array.copy() for array, _ in outputs]
@@ -108,7 +108,7 @@ def _arguments(
     """The struct of a kernel."""
     name = KERNELS[kernel]
     elements = int(np.prod(shape, dtype=np.int64))
-    scalars = [i for i in program.inputs if i.name[0] == "c"]
+    scalars = program.scalars
     strides = [_strides(x, shape) or [0] for x in xs]
     dims = list(reversed(shape)) or [1]
     aligned = all(a.ctypes.data % 16 == 0 for a in (*xs, *ys))
@@ -132,13 +132,13 @@ def _arguments(
     else:
         values |= {"rank": [len(dims)], **_divisions(dims, layout.RANK)}
         values["stride"] = [v for s in strides for v in _padded(s, layout.RANK)]
-    counts = (len(xs), len(scalars), len(ys))
-    packed = bytearray(layout.offsets(name, *counts)[""])
+    counts = layout.counts(program)
+    offsets = layout.offsets(name, *counts)
+    packed = bytearray(offsets[""])
     for field in layout.STRUCTS[name]:
         numbers = values[field.name]
         assert len(numbers) == field.count(*counts), field.name
-        at = layout.offsets(name, *counts)[field.name]
-        struct.pack_into(f"<{len(numbers)}{'Q' if field.bytes == 8 else 'I'}", packed, at, *numbers)
+        struct.pack_into(f"<{len(numbers)}{'Q' if field.bytes == 8 else 'I'}", packed, offsets[field.name], *numbers)
     return bytes(packed)
 
 
@@ -152,5 +152,3 @@ def _divisions(dims: Sequence[int], length: int) -> dict[str, list[int]]:
         "size": _padded(dims, length), "multiplier": _padded([p[0] for p in pairs], length),
         "shift": _padded([p[1] for p in pairs], length),
     }  # fmt: skip
-
-

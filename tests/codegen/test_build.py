@@ -8,20 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.codegen import Compiler, Shape, build, container, cubin, emit, nvrtc
+from onnxfuse.codegen import Compiler, Shape, build, container, cubin, emit
 from onnxfuse.codegen.cache import Cache
 from onnxfuse.codegen.kernels import KERNELS
 from onnxfuse.errors import UsageError
 from onnxfuse.program import Program
 from tests.codegen.programs import CHAINS
 
+pytestmark = pytest.mark.usefixtures("compiler")
 SOME = [CHAINS[name] for name in ("swiglu", "bytes")]
-
-
-@pytest.fixture(autouse=True)
-def _needs_nvrtc() -> None:
-    if nvrtc.find() is None:
-        pytest.skip('NVRTC is not installed: pip install "onnxfuse[cuda]"')
 
 
 def test_default_list(tmp_path: Path) -> None:

@@ -18,19 +18,6 @@ from tests.codegen.programs import CHAINS
 ARCHITECTURES = (70, 75, 80, 90, 100, 120)
 
 
-@pytest.fixture(scope="module")
-def compiler() -> nvrtc.Nvrtc:
-    found = nvrtc.find()
-    if found is None:
-        pytest.skip('NVRTC is not installed: pip install "onnxfuse[cuda]"')
-    return found
-
-
-def counts(program: Program) -> tuple[int, int, int]:
-    tensors = sum(i.name[0] == "x" for i in program.inputs)
-    return tensors, len(program.inputs) - tensors, len(program.outputs)
-
-
 @pytest.mark.parametrize("name", CHAINS)
 def test_cubins(compiler: nvrtc.Nvrtc, name: str) -> None:
     """Every architecture (most programs: two): kernels without local memory, whose parameters have the bytes that the
@@ -47,7 +34,7 @@ def test_cubins(compiler: nvrtc.Nvrtc, name: str) -> None:
         found = cubin.kernels(code)
         assert set(found) == set(KERNELS)
         for kernel, facts in found.items():
-            assert facts.parameters == layout.offsets(KERNELS[kernel], *counts(program))[""]
+            assert facts.parameters == layout.offsets(KERNELS[kernel], *layout.counts(program))[""]
             assert facts.frame == 0, (architecture, kernel)
             assert 0 < facts.registers <= 64  # what four thread blocks leave to each
 

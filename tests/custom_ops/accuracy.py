@@ -40,16 +40,18 @@ JOINED: dict[str, Callable[[Array], Array]] = {
 """What the library joins into one function of float32, with the true values of doubles."""
 
 
+def softplus(builder: Builder, x: str) -> str:
+    """log(1 + e^x) as exporters write it."""
+    tail = builder.emit("log1p", builder.emit("exp", builder.emit("neg", builder.emit("abs", x))))
+    return builder.emit("add", builder.emit("max", x, builder.const(builder.dtype_of(x), 0.0)), tail)
+
+
 @cache
 def program_of(name: str) -> str:
     """The instructions that are joined."""
     builder = Builder()
     x = builder.input("f32")
-    if name == "silu":
-        factor = builder.emit("sigmoid", x)
-    else:
-        tail = builder.emit("log1p", builder.emit("exp", builder.emit("neg", builder.emit("abs", x))))
-        factor = builder.emit("tanh", builder.emit("add", builder.emit("max", x, builder.const("f32", 0.0)), tail))
+    factor = builder.emit("sigmoid", x) if name == "silu" else builder.emit("tanh", softplus(builder, x))
     builder.output(factor if name == "tanh_softplus" else builder.emit("mul", x, factor))
     return builder.build().text
 

@@ -174,10 +174,11 @@ class _Memory:
 
 def same_bits(a: Array, b: Array) -> bool:
     """Equal in every bit, but for the payload and sign of NaN."""
-    return bool(np.all(_equal(a, b)))
+    return bool(np.all(equal_bits(a, b)))
 
 
-def _equal(a: Array, b: Array) -> Array:
+def equal_bits(a: Array, b: Array) -> Array:
+    """Where the bits are equal, but for the payload and sign of NaN."""
     assert (a.dtype, a.shape) == (b.dtype, b.shape)
     bits = _UNSIGNED[a.dtype.itemsize]
     equal = np.asarray(a.view(bits) == b.view(bits))
@@ -188,7 +189,7 @@ def _equal(a: Array, b: Array) -> Array:
 
 def assert_same(got: Array, want: Array, what: str, *operands: Any) -> None:
     """Fails with the first element that differs, and the operands there."""
-    equal = _equal(got, want)
+    equal = equal_bits(got, want)
     if not equal.all():
         k = int(np.flatnonzero(~equal)[0])
         at = [f"{np.asarray(o).ravel()[min(k, np.size(o) - 1)]!r}" for o in operands]

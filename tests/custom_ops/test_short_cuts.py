@@ -11,7 +11,7 @@ import pytest
 from onnxfuse.program import Builder, Program
 from onnxfuse.program.dtypes import NUMPY
 from tests.custom_ops.library import TestLibrary
-from tests.custom_ops.machine import MachineLibrary
+from tests.custom_ops.machine import MachineLibrary, equal_bits
 from tests.custom_ops.test_machine import specials
 
 KINDS = {"f32": np.float32, "f64": np.float64}
@@ -19,8 +19,7 @@ KINDS = {"f32": np.float32, "f64": np.float64}
 
 def same_bits(got: np.ndarray, want: np.ndarray) -> None:
     """Equal bits, but for the payload and sign of NaN."""
-    assert got.dtype == want.dtype
-    equal = (got == want) & (np.signbit(got) == np.signbit(want)) | np.isnan(got) & np.isnan(want)
+    equal = equal_bits(got, want)
     assert equal.all(), np.nonzero(~equal)
 
 

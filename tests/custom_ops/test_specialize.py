@@ -8,6 +8,7 @@ import pytest
 from onnxfuse.program import Builder, Program
 from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import INSTRUCTIONS
+from tests.custom_ops.accuracy import softplus
 from tests.custom_ops.machine import MachineLibrary
 from tests.custom_ops.test_machine import specials
 
@@ -90,11 +91,10 @@ def test_tanh_of_softplus(machine: MachineLibrary, isa: str, dtype: str) -> None
     for keep in (False, True):
         builder = Builder()
         value = builder.input(dtype)
-        tail = builder.emit("log1p", builder.emit("exp", builder.emit("neg", builder.emit("abs", value))))
-        softplus = builder.emit("add", builder.emit("max", value, builder.const(dtype, 0.0)), tail)
-        builder.output(builder.emit("tanh", softplus))
+        plus = softplus(builder, value)
+        builder.output(builder.emit("tanh", plus))
         if keep:
-            builder.output(softplus)
+            builder.output(plus)
         got = machine.run(builder.build().text, [x], x.size, isa=isa)
         with np.errstate(all="ignore"):
             wide = x.astype(np.longdouble)
@@ -122,8 +122,7 @@ def test_x_times_the_tanh_of_its_softplus(
         value = builder.input("f32")
         if computed:
             value = builder.emit("add", value, builder.const("f32", 0.5))
-        tail = builder.emit("log1p", builder.emit("exp", builder.emit("neg", builder.emit("abs", value))))
-        tanh = builder.emit("tanh", builder.emit("add", builder.emit("max", value, builder.const("f32", 0.0)), tail))
+        tanh = builder.emit("tanh", softplus(builder, value))
         if "product" in what:
             builder.output(builder.emit("mul", *((tanh, value) if reverse else (value, tanh))))
         if "tanh" in what:
