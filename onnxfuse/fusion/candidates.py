@@ -103,9 +103,15 @@ def _constant_values(view: GraphView) -> set[str]:
         node = view.graph.node[index]
         if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or index in view.children:
             continue
-        names = [n for n in node.input if n]
-        if (names or node.op_type == "Constant") and all(n in found or _is_constant(view, n) for n in names):
-            found.update(o for o in node.output if o)
+        names = 0
+        for name in node.input:
+            if name:
+                if name not in found and not _is_constant(view, name):
+                    break
+                names += 1
+        else:
+            if names or node.op_type == "Constant":
+                found.update(o for o in node.output if o)
     return found
 
 

@@ -18,7 +18,6 @@ from onnxfuse.fusion import worth
 from onnxfuse.fusion.candidates import Candidate
 from onnxfuse.fusion.context import Context
 from onnxfuse.fusion.partition import Partition
-from onnxfuse.fusion.surgeon import followers, surgeon_graph
 from onnxfuse.model import Term
 from onnxfuse.model.shapes import join, padded
 from onnxfuse.program.instructions import MAX_INPUTS, MAX_OUTPUTS, MAX_STATEMENTS
@@ -92,11 +91,20 @@ class Grower:
         view = context.view
         self._order = view.order
         self._place = {index: place for place, index in enumerate(view.order)}
-        self._partition = Partition(followers(surgeon_graph(view)))
+        self._partition = Partition(self._followers())
         self._refused: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.smaller: set[int] = set()
         """Nodes that a group did not take in because it would compute them again and again."""
         self._groups = {self._place[index]: self._single(index) for index in candidates}
+
+    def _followers(self) -> list[set[int]]:
+        """For each place in the order the places of the nodes that read what is made there."""
+        found: list[set[int]] = [set() for _ in self._order]
+        for name, maker in self._context.view.producer.items():
+            readers = self._context.view.readers.get(name)
+            if readers:
+                found[self._place[maker]].update([self._place[reader] for reader in readers])
+        return found
 
     def grow(self) -> None:
         """Chains, trees and diamonds."""

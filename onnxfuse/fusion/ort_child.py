@@ -24,6 +24,7 @@ import contextlib
 import gc
 import hashlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -59,6 +60,7 @@ _PASSES = {
     ("transpose",): "TransposeOptimizer TransposeOptimizer_CPUExecutionProvider MatmulTransposeFusion",
     ("conv",): "ConvActivationFusion",
     ("dropout",): "BiasDropoutFusion",
+    ("reshape",): "ReshapeFusion",
     ("where",): "NotWhereFusion",
 }
 """The runtime's passes that do nothing where no op has one of these words in its name, in small letters. An op that the
@@ -421,14 +423,14 @@ def _merge_scalars(graph: Any) -> None:
     renamed: dict[str, str] = {}
     for name, tensor in scalars(graph):
         if name not in kept and tensor.data_location != onnx.TensorProto.EXTERNAL:
-            value = onnx.numpy_helper.to_array(tensor).tobytes()
+            value = tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes()
             one = first.setdefault((tensor.data_type, len(tensor.dims), value), name)
             if one != name:
                 renamed[name] = one
     for node in graph.node:
-        for place, name in enumerate(node.input):
-            if name in renamed:
-                node.input[place] = renamed[name]
+        inputs = list(node.input)
+        if not renamed.keys().isdisjoint(inputs):
+            node.input[:] = [renamed.get(name, name) for name in inputs]
     left = type(graph)(
         initializer=[tensor for tensor in graph.initializer if tensor.name not in renamed],
         node=[node for node in graph.node if not (node.op_type == "Constant" and node.output[0] in renamed)],
@@ -476,7 +478,7 @@ def _copy_graph(graph: Any, folder: Path, half: bool) -> int:
         for value in [*graph.value_info, *_values(graph, "input"), *_values(graph, "output")]:
             _copy_type(value.type)
     for node in graph.node:
-        for attribute in [*node.attribute, *getattr(node, "attribute_proto", ())]:
+        for attribute in node.attribute:
             if half and attribute.name in _TYPE_ATTRIBUTES and attribute.i in (FLOAT16, BFLOAT16):
                 attribute.i = FLOAT
             for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
@@ -512,7 +514,7 @@ def _copy_tensor(tensor: Any, folder: Path, half: bool, in_graph: bool) -> int:
 
     changes = half and tensor.data_type in (FLOAT16, BFLOAT16)
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    elements = int(np.prod(tensor.dims, dtype=np.int64))
+    elements: int = math.prod(tensor.dims)
     if not changes and not external and (elements <= SMALL_ELEMENTS or not in_graph):
         return 0
     if tensor.data_type == onnx.TensorProto.STRING:

@@ -1,7 +1,8 @@
 """The graph as onnx-graphsurgeon sees it: nodes that know their tensors, tensors that know producers and readers.
 
-It is built from the names alone, without attributes and weights, so it costs little whatever the size of the model. It
-is for looking only: what is written is the original model with single nodes exchanged.
+It is built from the names alone, without attributes and weights, and is for looking only: what is written is the
+original model with single nodes exchanged. The verifier of plans takes its edges from here; the planner has its own,
+which take a fiftieth of the time.
 """
 
 from __future__ import annotations

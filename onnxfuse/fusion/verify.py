@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxfuse import ops
 from onnxfuse.fusion.context import Context
 from onnxfuse.fusion.plan import Group, Plan, shapes_proved
+from onnxfuse.fusion.surgeon import followers, surgeon_graph
 from onnxfuse.model import GraphView, Model
 from onnxfuse.program.instructions import MAX_INPUTS, MAX_OUTPUTS, MAX_STATEMENTS
 
@@ -94,16 +95,15 @@ def _verify_program(context: Context, group: Group, what: str) -> None:
 
 
 def _verify_order(view: GraphView, owner: dict[int, int]) -> None:
-    """The graph with each group as one node has no cycle."""
-    unit = {index: -1 - owner[index] if index in owner else index for index in view.order}
-    after: dict[int, set[int]] = {u: set() for u in unit.values()}
+    """The graph with each group as one node has no cycle, with the edges that onnx-graphsurgeon finds: an opinion of
+    its own beside those of the planner."""
+    unit = [-1 - owner[index] if index in owner else index for index in view.order]
+    after: dict[int, set[int]] = {u: set() for u in unit}
     missing = dict.fromkeys(after, 0)
-    for name, readers in view.readers.items():
-        maker = view.producer.get(name)
-        if maker is not None:
-            after[unit[maker]].update(unit[r] for r in readers if unit[r] != unit[maker])
-    for followers in after.values():
-        for follower in followers:
+    for own, readers in zip(unit, followers(surgeon_graph(view)), strict=True):
+        after[own].update(unit[place] for place in readers if unit[place] != own)
+    for units in after.values():
+        for follower in units:
             missing[follower] += 1
     ready = [u for u, count in missing.items() if count == 0]
     done = 0

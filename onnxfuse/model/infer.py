@@ -161,30 +161,28 @@ class _Walk:
         node, values = view.graph.node[index], self.found[view.path]
         for child, (_, graph) in zip(view.children.get(index, ()), bodies(copy), strict=True):
             self.graph(child, graph, self._body_inputs(view, node))
-        for name in (o for o in node.output if o):
-            for known_value in (stated.get(name), declared.get(name)):
-                if known_value is not None:
-                    self._take(values, name, known_value, view.path)
-        if any(o and o not in values.types and o not in values.other for o in node.output):
-            self._types_by_rule(view, node)
         in_terms = [self._term(view, name) for name in node.input if name]
-        rule = schemas.shape_rule(node)
+        rule = schemas.shape_rule(node) if in_terms else None
         for place, name in enumerate(node.output):
             if not name:
                 continue
-            if rule == "join" and in_terms:
-                values.terms[name] = join(in_terms)
-            elif rule == "first" and in_terms and (place == 0 or node.op_type == "Dropout"):
-                values.terms[name] = in_terms[0]
+            ruled = rule == "join" or (rule == "first" and (place == 0 or node.op_type == "Dropout"))
+            for known_value in (stated.get(name), declared.get(name)):
+                if known_value is not None:
+                    self._take(values, name, known_value, view.path, shape=not ruled)
+            if ruled:
+                values.terms[name] = join(in_terms) if rule == "join" else in_terms[0]
             elif name not in values.terms:
                 values.terms[name] = fresh(f"{view.path}:{name}")
+        if any(o and o not in values.types and o not in values.other for o in node.output):
+            self._types_by_rule(view, node)
         for name in node.output:
             tensor = view.constants.get(name)
             if tensor is not None:
                 values.types[name], values.terms[name] = tensor.data_type, known(tensor.dims, name)
 
-    def _take(self, values: Values, name: str, value: ValueInfoProto, path: str) -> None:
-        """What a ValueInfoProto says of a value, where nothing is known yet."""
+    def _take(self, values: Values, name: str, value: ValueInfoProto, path: str, shape: bool = True) -> None:
+        """What a ValueInfoProto says of a value, where nothing is known yet; without ``shape``, of its type alone."""
         kind = value.type.WhichOneof("value")
         if kind is None:
             return
@@ -194,7 +192,7 @@ class _Walk:
         tensor = value.type.tensor_type
         if tensor.elem_type and name not in values.types:
             values.types[name] = tensor.elem_type
-        if tensor.HasField("shape") and name not in values.terms:
+        if shape and name not in values.terms and tensor.HasField("shape"):
             values.terms[name] = known(map(_dim, tensor.shape.dim), f"{path}:{name}")
 
     def _types_by_rule(self, view: GraphView, node: NodeProto) -> None:

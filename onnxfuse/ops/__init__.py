@@ -114,7 +114,7 @@ def _call(node: onnx.NodeProto, ctx: NodeContext) -> Call:
 
 
 def _operands(call: Call) -> list[Operand]:
-    return list(dict.fromkeys([Operand(call.inputs[index], pad) for index, pad in call.op.reads(call).items()]))
+    return list(dict.fromkeys([Operand(call.inputs[index], pad) for index, pad in call.reads.items()]))
 
 
 def _examine_version(call: Call) -> Reason | None:
@@ -135,7 +135,7 @@ def _examine_inputs(call: Call) -> Reason | None:
         if not call.given(index):
             return op_reason("missing-input", index=index, op=op.name)
     types: dict[str, str] = {}
-    for index in op.reads(call):
+    for index in call.reads:
         letter = op.letter(index)
         dtype, value = call.dtype(index), call.inputs[index]
         if dtype is None:

@@ -62,6 +62,14 @@ class Call:
         self.node = node
         self.ctx = ctx
         self.inputs = tuple(node.input)
+        self._reads: dict[int, int] | None = None
+
+    @property
+    def reads(self) -> dict[int, int]:
+        """The inputs that the program of the node reads, each with the dims of size 1 that are added behind."""
+        if self._reads is None:  # cached_property takes a lock, and there is a call for every node
+            self._reads = self.op.reads(self)
+        return self._reads
 
     @cached_property
     def _attributes(self) -> dict[str, onnx.AttributeProto]:
@@ -77,7 +85,7 @@ class Call:
 
     def inputs_given(self) -> dict[int, int]:
         """Every input that is there, unpadded: the `reads` of most ops."""
-        return {index: 0 for index in range(len(self.inputs)) if self.given(index)}
+        return {index: 0 for index, name in enumerate(self.inputs) if name}
 
     def dtype(self, index: int) -> str | None:
         return self.ctx.dtype(self.inputs[index])
@@ -111,7 +119,7 @@ class Lowering:
         self.call = call
         self.builder = builder
         self._values = values
-        self._pads = call.op.reads(call)
+        self._pads = call.reads
 
     def x(self, index: int = 0) -> str:
         """Program value of input `index`."""
@@ -166,11 +174,10 @@ class Lowering:
 
 def _bound(call: Call) -> str:
     """Type of the result as the signature says."""
-    arguments, result = call.op.signature.split("->")
+    result = call.op.signature.partition("->")[2]
     if result == "B":
         return "bool"
-    index = arguments.replace("*", "").index(result)
-    return call.dtype(index) or ""
+    return call.dtype(call.op.letters.index(result)) or ""
 
 
 @dataclass(frozen=True)
@@ -203,20 +210,25 @@ class Op:
     def doc(self) -> str:
         return self.text
 
-    @property
+    @cached_property
     def since(self) -> int:
         """Lowest opset that is handled."""
         return max(self.versions[0], 7) if self.domain == "" else self.versions[0]
 
-    @property
+    @cached_property
+    def letters(self) -> str:
+        """Letter of every input of the signature."""
+        return self.signature.split("->")[0].replace("*", "")
+
+    @cached_property
     def required(self) -> int:
         """Number of inputs that must be there."""
-        return self.least if self.least is not None else len(self.signature.split("->")[0].replace("*", ""))
+        return self.least if self.least is not None else len(self.letters)
 
     def letter(self, index: int) -> str:
         """Letter of input `index`; a starred letter repeats."""
-        letters = self.signature.split("->")[0].replace("*", "")
-        return letters[min(index, len(letters) - 1)]
+        letters = self.letters
+        return letters[index] if index < len(letters) else letters[-1]
 
     def allowed(self, index: int) -> tuple[str, ...]:
         """Types that input `index` may have."""
