@@ -14,7 +14,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 # One build folder for everything, so that a change compiles what it touches and nothing else.
 BUILD   := build/test
 ONCE    := --quiet --no-build-isolation --config-settings=build-dir=$(BUILD)
-SOURCES := $(shell find custom_ops -type f 2>/dev/null) onnxfuse/program/instructions.py
+SOURCES := $(shell find custom_ops -type f 2>/dev/null) onnxfuse/program/instructions.py onnxfuse/codegen/layout.py
 TOOLS   := $(VENV)/.tools
 LIBRARY := $(VENV)/.library
 TESTLIB := $(BUILD)/.built

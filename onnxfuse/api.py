@@ -17,6 +17,7 @@ from onnxfuse.check import feeds, sessions
 from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
+from onnxfuse.codegen import DEFAULT, Compiler, architecture_of_this_machine
 from onnxfuse.errors import CheckFailed, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.ort_child import Child
 from onnxfuse.fusion.plan import PlanOptions, make_plan
@@ -24,8 +25,9 @@ from onnxfuse.fusion.reserved import Reserved, asked, started
 from onnxfuse.library import library_path, register
 from onnxfuse.model.load import Model, from_proto, load
 from onnxfuse.model.save import save
+from onnxfuse.program import Program
 from onnxfuse.report import schema
-from onnxfuse.report.summary import Report, collect_groups, collect_left, count_nodes
+from onnxfuse.report.summary import Code, Report, collect_groups, collect_left, count_nodes
 from onnxfuse.rewrite import apply
 from onnxfuse.timing import BenchReport, measure
 
@@ -50,6 +52,7 @@ def optimize(
     out: str | os.PathLike[str] | None = None,
     *,
     targets: Sequence[str] = ("cpu",),
+    cuda_arch: Sequence[int] | str | None = None,
     validate: bool = True,
     inputs: Inputs = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -67,16 +70,19 @@ def optimize(
     """Fuse, validate and write a model; nothing is written unless all of it succeeded.
 
     `model` is a path or a ModelProto (`folder`: where its external data lie), `out` the path to write, which may be
-    `model` itself; without it, or with `dry_run`, nothing is written. `targets` are "cpu" and "cuda". `inputs`
-    (arrays by name, or an .npz file) and `shapes` replace made-up ones in validation; `rtol` and `atol` its
-    defaults. `half_math` is "float32" or "strict". `max_fusions` stops after so many groups. `report` is a JSON
-    file, written also when the check fails. `verify` checks the finished plan for errors of our own. `progress` is
+    `model` itself; without it, or with `dry_run`, nothing is written. `targets` are "cpu" and "cuda"; for the latter
+    each program is compiled for the compute capabilities `cuda_arch` (such as 80; "native" is that of the first GPU
+    here; default: `onnxfuse.codegen.DEFAULT`), and as PTX for later ones. `inputs` (arrays by name, or an .npz file)
+    and `shapes` replace made-up ones in validation; `rtol` and `atol` its defaults. `half_math` is "float32" or
+    "strict". `max_fusions` stops after so many groups. `report` is a JSON file, written also when the check fails.
+    `verify` checks the finished plan for errors of our own. `progress` is
     called with the name of each step.
 
     Raises ModelError (the input), UsageError (an argument), CheckFailed (outputs differ), SetupError (no runtime, one
-    that is too old, or the output cannot be written).
+    that is too old, no compiler for the GPU, or the output cannot be written).
     """
     _check_options(targets, half_math, rtol, atol, max_fusions)
+    compiler = _compiler(targets, cuda_arch)
     target = None if dry_run or out is None else Path(out)
     progress("reading")
     with _no_collection(), started() as child:  # meanwhile the model is read
@@ -95,10 +101,11 @@ def optimize(
                 _check_runtime(source.proto)
             options = {
                 "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+                **({} if compiler is None else {"cuda_arch": list(compiler.architectures)}),
                 "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
             }
-            fused, record = _fuse(source, child, "optimize", options, verify, progress)
+            fused, record = _fuse(source, child, "optimize", options, compiler, verify, progress)
     with _naming(source):
         if validate:
             check = _validate(source, fused, record, given, shapes, seed, rtol, atol, progress)
@@ -118,17 +125,21 @@ def optimize(
 
 
 def explain(
-    model: Source, *, half_math: str = "float32", targets: Sequence[str] = ("cpu",), max_fusions: int | None = None,
+    model: Source, *, half_math: str = "float32", targets: Sequence[str] = ("cpu",),
+    cuda_arch: Sequence[int] | str | None = None, max_fusions: int | None = None,
     folder: str | os.PathLike[str] | None = None, verify: bool = False, progress: Progress = lambda text: None,
 ) -> Report:
     """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
     _check_options(targets, half_math, None, None, max_fusions)
+    compiler = _compiler(targets, cuda_arch)
     progress("reading")
-    options = {"targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions}
+    options: dict[str, Any] = {
+        "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+    }
     with _no_collection(), started() as child:  # meanwhile the model is read
         source = _load(model, folder, check=False)
         with _naming(source):
-            return _fuse(source, child, "explain", options, verify, progress)[1]
+            return _fuse(source, child, "explain", options, compiler, verify, progress)[1]
 
 
 def validate(
@@ -209,8 +220,34 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _compiler(targets: Sequence[str], cuda_arch: Sequence[int] | str | None) -> Compiler | None:
+    """What makes GPU code; None where none is asked for."""
+    if "cuda" not in targets:
+        if cuda_arch is not None:
+            raise UsageError("architectures of GPUs are given, but the model will not run on one",
+                             hint="--target cpu,cuda")
+        return None
+    if isinstance(cuda_arch, str):
+        if cuda_arch != "native":
+            raise UsageError(f"unknown architecture {cuda_arch!r}", hint='numbers such as 80, or "native"')
+        cuda_arch = (architecture_of_this_machine(),)
+    return Compiler(DEFAULT if cuda_arch is None else cuda_arch)
+
+
+def _compile(compiler: Compiler, texts: Sequence[str], codes: list[Code], progress: Progress) -> dict[str, bytes]:
+    """GPU code by the text of the program; `codes` gets what is said about it."""
+    code = {}
+    for number, (text, kernels) in enumerate(zip(texts, compiler.compile([Program.parse(t) for t in texts]),
+                                                 strict=True)):
+        progress(f"compiling for the GPU: {number + 1} of {len(texts)}")
+        code[text] = kernels.data
+        codes.append(Code(text, kernels.text, len(kernels.data), kernels.facts))
+    return code
+
+
 def _fuse(
-    source: Model, child: Child, command: str, options: dict[str, Any], verify: bool, progress: Progress
+    source: Model, child: Child, command: str, options: dict[str, Any], compiler: Compiler | None, verify: bool,
+    progress: Progress,
 ) -> tuple[onnx.ModelProto, Report]:
     progress("asking the runtime what it does better")
     notes = []
@@ -227,11 +264,13 @@ def _fuse(
         choice = PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"], verify=verify)
         plan = make_plan(source, choice, reserved)
     progress("rewriting")
-    fused = apply(source, plan, options["targets"])
+    codes: list[Code] = []
+    fused = apply(source, plan, options["targets"],
+                  None if compiler is None else lambda texts: _compile(compiler, texts, codes, progress))
     record = Report(
         command=command, input=None if source.path is None else str(source.path), output=None, options=options,
         nodes_before=nodes_before, nodes_after=count_nodes(fused), new_groups=len(plan.groups),
-        groups=collect_groups(fused), left=collect_left(plan.left), note=notes[0],
+        groups=collect_groups(fused), left=collect_left(plan.left), note=notes[0], codes=tuple(codes),
     )
     return fused, record
 

@@ -137,6 +137,9 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 _target = click.option(
     "--target", "targets", default="cpu", show_default=True, metavar="cpu,cuda", help="Where the model will run."
 )
+_cuda_arch = click.option(
+    "--cuda-arch", metavar="80,90|native", help="GPUs to compile for, by compute capability (default: all recent ones)."
+)
 _half = click.option(
     "--half-math", default="float32", show_default=True, metavar="float32|strict",
     help="float16 groups: compute in float32 and round once, or round after each op.",
@@ -160,12 +163,13 @@ def _steps(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
     columns = (SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=total)
-        begun = False
+        begun = ""
 
         def step(text: str) -> None:
             nonlocal begun
-            progress.update(task, description=text, advance=1 if begun else 0)
-            begun = True
+            stage = text.partition(":")[0]  # "compiling: 3 of 20" is one step
+            progress.update(task, description=text, advance=1 if begun not in ("", stage) else 0)
+            begun = stage
 
         yield step
 
@@ -177,6 +181,7 @@ def _steps(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 @click.argument("model", metavar="IN")
 @click.argument("out", metavar="OUT", required=False)
 @_target
+@_cuda_arch
 @click.option("--validate/--no-validate", default=True, show_default=True, help="Run and compare before writing.")
 @_inputs
 @_shapes
@@ -191,9 +196,9 @@ def _steps(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 @_verbose
 @_debug
 def optimize(
-    model: str, out: str | None, targets: str, validate: bool, inputs: str | None, shapes: tuple[str, ...],
-    rtol: float | None, atol: float | None, seed: int, half_math: str, max_fusions: int | None, report: str | None,
-    dry_run: bool, quiet: bool, verbose: bool,
+    model: str, out: str | None, targets: str, cuda_arch: str | None, validate: bool, inputs: str | None,
+    shapes: tuple[str, ...], rtol: float | None, atol: float | None, seed: int, half_math: str,
+    max_fusions: int | None, report: str | None, dry_run: bool, quiet: bool, verbose: bool,
 ) -> None:
     """Fuse IN, validate, write OUT (which may be IN). Nothing is written unless all succeeded."""
     from onnxfuse import api
@@ -204,9 +209,9 @@ def optimize(
         raise UsageError("OUT is missing", hint="give the path to write, or --dry-run to write nothing")
     with _steps(8, quiet) as step:
         result = api.optimize(
-            model, out, targets=_split(targets), validate=validate, inputs=inputs, shapes=parse_shapes(shapes),
-            rtol=rtol, atol=atol, seed=seed, half_math=half_math, max_fusions=max_fusions, report=report,
-            dry_run=dry_run, verify=_is_debug(), progress=step,
+            model, out, targets=_split(targets), cuda_arch=_architectures(cuda_arch), validate=validate, inputs=inputs,
+            shapes=parse_shapes(shapes), rtol=rtol, atol=atol, seed=seed, half_math=half_math,
+            max_fusions=max_fusions, report=report, dry_run=dry_run, verify=_is_debug(), progress=step,
         )
     if not quiet:
         terminal.show_summary(_console(), result.report, verbose=verbose)
@@ -252,14 +257,16 @@ def validate(
 @click.argument("model", metavar="IN")
 @click.option("--node", metavar="NAME", help="Only this node: its name, or a value that it makes.")
 @_target
+@_cuda_arch
+@click.option("--cuda", is_flag=True, help="Print the CUDA text of every program instead (docs/cuda.md).")
 @_half
 @_fuel
 @click.option("--report", metavar="F.json", help="Write the plan as JSON (docs/report.md).")
 @_verbose
 @_debug
 def explain(
-    model: str, node: str | None, targets: str, half_math: str, max_fusions: int | None, report: str | None,
-    verbose: bool,
+    model: str, node: str | None, targets: str, cuda_arch: str | None, cuda: bool, half_math: str,
+    max_fusions: int | None, report: str | None, verbose: bool,
 ) -> None:
     """What would be fused, into what, and for every elementwise node left alone the reason."""
     from onnxfuse import api
@@ -267,14 +274,19 @@ def explain(
 
     if report is not None:
         api.check_report(report, model)
+    targets_asked = _split(targets)
+    if cuda and "cuda" not in targets_asked:
+        targets_asked = (*targets_asked, "cuda")
     with _steps(4, False) as step:
         record = api.explain(
-            model, half_math=half_math, targets=_split(targets), max_fusions=max_fusions, verify=_is_debug(),
-            progress=step,
+            model, half_math=half_math, targets=targets_asked, cuda_arch=_architectures(cuda_arch),
+            max_fusions=max_fusions, verify=_is_debug(), progress=step,
         )
     if report is not None:
         api.write_text(report, schema.to_json(schema.to_dict(record)))
-    if node is None:
+    if cuda:
+        terminal.show_cuda(_console(), record)
+    elif node is None:
         terminal.show_explanation(_console(), record, verbose=verbose)
     elif not terminal.show_node(_console(), record, node):
         raise UsageError(
@@ -342,6 +354,16 @@ def doctor() -> None:
 
 def _split(targets: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in targets.split(",") if part.strip())
+
+
+def _architectures(text: str | None) -> tuple[int, ...] | str | None:
+    """`--cuda-arch`: "80,90", "sm_80" or "8.0" are all understood."""
+    if text is None or text.strip() == "native":
+        return None if text is None else "native"
+    numbers = [part.strip().removeprefix("sm_").replace(".", "") for part in text.split(",") if part.strip()]
+    if not numbers or not all(number.isdecimal() and len(number) <= 3 for number in numbers):
+        raise UsageError(f"--cuda-arch is {text!r}", hint="compute capabilities such as 80,90, or native")
+    return tuple(map(int, numbers))
 
 
 def main() -> NoReturn:

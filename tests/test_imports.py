@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rewrite": {"fusion", "model", "ops", "program"},
     "check": {"fusion", "library", "model", "ops", "program", "rewrite"},
     "timing": {"check", "library", "model"},
-    "report": {"check", "fusion", "library", "model", "ops", "program", "rewrite", "timing"},
+    "report": {"check", "codegen", "fusion", "library", "model", "ops", "program", "rewrite", "timing"},
 }
 ABOVE = {"__init__", "__main__", "api", "cli"}  # these see all parts
 FOREIGN = {

@@ -19,6 +19,7 @@ struct OrtKernelContext;
 struct OrtShapeInferContext;
 struct OrtOpAttr;
 struct OrtAllocator;
+struct OrtMemoryInfo;
 struct OrtCustomOp;
 
 struct OrtApiBase {
@@ -64,6 +65,8 @@ constexpr int kMemoryCpuInput = -2, kMemoryDefault = 0;  // OrtMemType
   X(62, GetDimensions, OrtStatus*, (const OrtTensorTypeAndShapeInfo*, int64_t* dims, size_t rank))                     \
   X(63, GetSymbolicDimensions, OrtStatus*, (const OrtTensorTypeAndShapeInfo*, const char** names, size_t rank))        \
   X(65, GetTensorTypeAndShape, OrtStatus*, (const OrtValue*, OrtTensorTypeAndShapeInfo** out))                         \
+  X(72, MemoryInfoGetId, OrtStatus*, (const OrtMemoryInfo*, int* out))                                                 \
+  X(77, AllocatorGetInfo, OrtStatus*, (const OrtAllocator*, const OrtMemoryInfo** out))                                \
   X(78, GetAllocatorWithDefaultOptions, OrtStatus*, (OrtAllocator** out))                                              \
   X(87, KernelInfoGetAttribute_string, OrtStatus*, (const OrtKernelInfo*, const char* name, char* out, size_t* size))  \
   X(90, KernelContext_GetInput, OrtStatus*, (const OrtKernelContext*, size_t index, const OrtValue** out))             \
@@ -73,6 +76,8 @@ constexpr int kMemoryCpuInput = -2, kMemoryDefault = 0;  // OrtMemType
   X(96, ReleaseValue, void, (OrtValue*))                                                                               \
   X(98, ReleaseTypeInfo, void, (OrtTypeInfo*))                                                                         \
   X(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo*))                                             \
+  X(132, ReleaseAllocator, void, (OrtAllocator*))                                                                      \
+  X(193, KernelContext_GetGPUComputeStream, OrtStatus*, (const OrtKernelContext*, void** out))                         \
   X(230, KernelInfo_GetInputCount, OrtStatus*, (const OrtKernelInfo*, size_t* out))                                    \
   X(231, KernelInfo_GetOutputCount, OrtStatus*, (const OrtKernelInfo*, size_t* out))                                   \
   X(234, KernelInfo_GetInputTypeInfo, OrtStatus*, (const OrtKernelInfo*, size_t index, OrtTypeInfo** out))             \
@@ -94,7 +99,8 @@ constexpr int kMemoryCpuInput = -2, kMemoryDefault = 0;  // OrtMemType
   X(271, SetSymbolicDimensions, OrtStatus*, (OrtTensorTypeAndShapeInfo*, const char** names, size_t rank))             \
   X(272, ReadOpAttr, OrtStatus*, (const OrtOpAttr*, int type, void* data, size_t size, size_t* out))                   \
   X(274, KernelContext_ParallelFor, OrtStatus*,                                                                        \
-    (const OrtKernelContext*, void (*work)(void* user, size_t index), size_t total, size_t batches, void* user))
+    (const OrtKernelContext*, void (*work)(void* user, size_t index), size_t total, size_t batches, void* user))       \
+  X(278, KernelInfoGetAllocator, OrtStatus*, (const OrtKernelInfo*, int memory_type, OrtAllocator** out))
 
 // Functions that only ORT 1.24 and later have; null pointers before.
 #define ONNXFUSE_ORT_API_24(X)                                                                                         \

@@ -11,8 +11,6 @@
 
 namespace onnxfuse {
 
-class DimPool;
-
 class Kernel {
  public:
   // Reads the node's attributes, types and constant inputs. Throws what is wrong with them. `where` stands in messages.
@@ -20,12 +18,8 @@ class Kernel {
 
   OrtStatus* compute(OrtKernelContext* context) const noexcept;
 
-  // "node 'NAME' (FusedElementwise3)"; for messages.
-  static std::string describe(const Ort& ort, const OrtKernelInfo* node, const std::string& op_name);
-
  private:
   void run(OrtKernelContext* context) const;
-  void arrived(OrtKernelContext* context, size_t k, Tensor& tensor, DimPool& pool) const;
 
   // If the runtime knew its value when the kernel was created, that is `tensor`; else it comes with each call.
   struct Input {
@@ -35,7 +29,7 @@ class Kernel {
     std::vector<int64_t> dims;
   };
 
-  static std::shared_ptr<const Executable> executable_of(const Ort& ort, const OrtKernelInfo* node);
+  static std::shared_ptr<const Executable> executable_of(const Ort& ort, const OrtKernelInfo* info);
   static std::vector<Input> inputs_of(const Ort& ort, const OrtKernelInfo* node, const Executable& exe);
 
   const Ort& ort_;

@@ -10,9 +10,11 @@
 #include <mutex>
 #include <string>
 
+#include "cuda/ort_kernel.h"
 #include "inference.h"
 #include "ort_api.h"
 #include "ort_kernel.h"
+#include "ort_node.h"
 #include "ort_support.h"
 
 #define ONNXFUSE_EXPORT extern "C" __attribute__((visibility("default")))
@@ -49,24 +51,43 @@ InplaceMap& inplace_map() {
   return map;
 }
 
+enum class On { kCpu, kCuda };
+
 struct Operator : OrtCustomOp {
-  Operator(const Ort& runtime, std::string op_name);
+  Operator(const Ort& runtime, std::string op_name, On on);
   const Ort& ort;
   std::string op_name;
 };
 
 const Operator& self(const OrtCustomOp* op) noexcept { return *static_cast<const Operator*>(op); }
 
+template <typename K>
 OrtStatus* create_kernel(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* node, void** kernel) noexcept {
   const Ort& ort = self(op).ort;
-  const auto where = [&] { return Kernel::describe(ort, node, self(op).op_name); };
-  return guarded(ort, where, [&] { *kernel = new Kernel(ort, node, where()); });
+  const auto where = [&] { return describe(ort, node, self(op).op_name); };
+  return guarded(ort, where, [&] { *kernel = new K(ort, node, where()); });
 }
 
-Operator::Operator(const Ort& runtime, std::string name_) : OrtCustomOp{}, ort(runtime), op_name(std::move(name_)) {
+template <typename K>
+void run_with(OrtCustomOp& op) noexcept {
+  op.CreateKernelV2 = create_kernel<K>;
+  op.KernelComputeV2 = [](void* kernel, OrtKernelContext* context) noexcept {
+    return static_cast<const K*>(kernel)->compute(context);
+  };
+  op.KernelDestroy = [](void* kernel) noexcept { delete static_cast<K*>(kernel); };
+}
+
+Operator::Operator(const Ort& runtime, std::string name_, On on)
+    : OrtCustomOp{}, ort(runtime), op_name(std::move(name_)) {
   version = kOrtApiVersion;
   GetName = [](const OrtCustomOp* op) noexcept { return self(op).op_name.c_str(); };
-  GetExecutionProviderType = [](const OrtCustomOp*) noexcept -> const char* { return nullptr; };  // CPU
+  if (on == On::kCpu) {
+    GetExecutionProviderType = [](const OrtCustomOp*) noexcept -> const char* { return nullptr; };
+    run_with<Kernel>(*this);
+  } else {
+    GetExecutionProviderType = [](const OrtCustomOp*) noexcept { return "CUDAExecutionProvider"; };
+    run_with<cuda::Kernel>(*this);
+  }
   GetInputTypeCount = [](const OrtCustomOp*) noexcept -> size_t { return 2; };
   GetInputType = [](const OrtCustomOp*, size_t i) noexcept -> int { return i == 0 ? kElementU8 : kElementUndefined; };
   GetInputCharacteristic = [](const OrtCustomOp*, size_t i) noexcept {
@@ -82,11 +103,6 @@ Operator::Operator(const Ort& runtime, std::string name_) : OrtCustomOp{}, ort(r
   GetVariadicOutputHomogeneity = [](const OrtCustomOp*) noexcept { return 0; };
   GetStartVersion = [](const OrtCustomOp*) noexcept { return 1; };
   GetEndVersion = [](const OrtCustomOp*) noexcept { return 1; };
-  CreateKernelV2 = create_kernel;
-  KernelComputeV2 = [](void* kernel, OrtKernelContext* context) noexcept {
-    return static_cast<const Kernel*>(kernel)->compute(context);
-  };
-  KernelDestroy = [](void* kernel) noexcept { delete static_cast<Kernel*>(kernel); };
   InferOutputShapeFn = [](const OrtCustomOp* op, OrtShapeInferContext* context) noexcept {
     return guarded(self(op).ort, [&] { return self(op).op_name; }, [&] { infer_outputs(self(op).ort, context); });
   };
@@ -108,11 +124,14 @@ class Registry {
     const std::lock_guard<std::mutex> lock(mutex_);
     OrtCustomOpDomain*& domain = domains_[count];
     if (domain != nullptr) return domain;
-    while (operators_.size() < count)
-      operators_.emplace_back(ort, kFamily + std::to_string(operators_.size() + 1));
+    while (operators_.size() < 2 * count) {
+      const std::string name = kFamily + std::to_string(operators_.size() / 2 + 1);
+      operators_.emplace_back(ort, name, On::kCpu);
+      operators_.emplace_back(ort, name, On::kCuda);  // costs nothing where the session has no such provider
+    }
     OrtCustomOpDomain* made = nullptr;
     check(ort, ort.CreateCustomOpDomain(kDomain, &made));
-    for (size_t i = 0; i < count; ++i) check(ort, ort.CustomOpDomain_Add(made, &operators_[i]));
+    for (size_t i = 0; i < 2 * count; ++i) check(ort, ort.CustomOpDomain_Add(made, &operators_[i]));
     return domain = made;
   }
 

@@ -1,7 +1,6 @@
 // libonnxfuse_test: the library without ONNX Runtime, for tests through ctypes. Same parser, shapes, driver, machine.
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <stdexcept>
@@ -13,6 +12,7 @@
 #include "../tools/upper_halves.h"
 #include "driver.h"
 #include "program.h"
+#include "test_report.h"
 
 #define ONNXFUSE_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -53,21 +53,6 @@ class TestHost final : public Host {
 };
 
 DType storage(int number, DType otherwise) { return number < 0 ? otherwise : static_cast<DType>(number); }
-
-template <typename Body>
-int report(char* error, size_t error_len, Body body) noexcept {
-  try {
-    body();
-    if (error_len != 0) error[0] = '\0';
-    return 0;
-  } catch (const ProgramError& e) {
-    std::snprintf(error, error_len, "%s", e.what());
-    return 1;
-  } catch (const std::exception& e) {
-    std::snprintf(error, error_len, "%s", e.what());
-    return 2;
-  }
-}
 
 }  // namespace
 }  // namespace onnxfuse

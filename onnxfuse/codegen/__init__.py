@@ -2,5 +2,6 @@
 
 from onnxfuse.codegen.build import DEFAULT, Compiler, Kernels
 from onnxfuse.codegen.kernels import Shape, emit, shape_of
+from onnxfuse.codegen.native import architecture_of_this_machine
 
-__all__ = ["DEFAULT", "Compiler", "Kernels", "Shape", "emit", "shape_of"]
+__all__ = ["DEFAULT", "Compiler", "Kernels", "Shape", "architecture_of_this_machine", "emit", "shape_of"]

@@ -107,7 +107,8 @@ class Compiler:
             best = other
         ptx = self._nvrtc.ptx(best.text, PTX_FOR)
         ptx = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", ptx, count=1, flags=re.MULTILINE)
-        data = container.pack([*best.images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")])
+        form = (best.shape.vector, best.shape.unroll, best.shape.resident)
+        data = container.pack([*best.images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")], program.text, form)
         return Kernels(best.text, best.shape, data, best.facts)
 
     def _cubins(self, program: Program, shape: Shape) -> _Cubins:

@@ -1,6 +1,8 @@
 """The `kernels` initializer of a fused node: machine code of one program for several architectures.
 
-All numbers are little-endian. A head of 16 bytes: the magic, the version of the container, how many images follow. Then
+All numbers are little-endian. A head of 32 bytes: the magic, the version of the container, how many images follow, the
+CRC-32 of the program's text, how the loops of the kernels are written (elements of a vector, vectors at once, resident
+blocks), and the CRC-32 of all that. Then
 32 bytes for each image: kind, compute capability, how its bytes are stored, where they begin, how many there are, how
 many they become, and a checksum: the CRC-32 of these fields, a zero in its own place, and of what the bytes become.
 Then the bytes. A node without GPU code has one byte instead.
@@ -22,7 +24,8 @@ DEFLATED = 1
 MOST_IMAGES = 64
 MOST_BYTES = 1 << 26
 NO_CODE = b"\0"
-_HEAD, _IMAGE = struct.Struct("<8sII"), struct.Struct("<HHIQQII")
+_HEAD, _IMAGE = struct.Struct("<8sIIIHHHH"), struct.Struct("<HHIQQII")
+_HEAD_BYTES = _HEAD.size + 4
 
 
 class ContainerError(ValueError):
@@ -38,37 +41,55 @@ class Image:
     code: bytes
 
 
+@dataclasses.dataclass(frozen=True)
+class Container:
+    """What `pack` packs: code of one program, whose loops are written in a form (vector, unroll, resident)."""
+
+    program: int
+    """CRC-32 of the program's text."""
+    form: tuple[int, int, int]
+    images: list[Image]
+
+
+def checksum_of(program: str) -> int:
+    """What tells the code of one program from that of another."""
+    return zlib.crc32(program.encode())
+
+
 def _checksum(fields: tuple[int, ...], code: bytes) -> int:
     return zlib.crc32(code, zlib.crc32(_IMAGE.pack(*fields, 0)))
 
 
-def pack(images: Sequence[Image]) -> bytes:
-    """The container; the same images give the same bytes."""
+def pack(images: Sequence[Image], program: str, form: tuple[int, int, int]) -> bytes:
+    """The container; the same images give the same bytes. `program` is the program's text."""
     ordered = sorted(images, key=lambda i: (i.kind, i.architecture))
     stored = [zlib.compress(i.code, 9) for i in ordered]
-    at = _HEAD.size + _IMAGE.size * len(ordered)
-    table = []
+    at = _HEAD_BYTES + _IMAGE.size * len(ordered)
+    head = _HEAD.pack(MAGIC, VERSION, len(ordered), checksum_of(program), *form, 0)
+    parts = [head, struct.pack("<I", zlib.crc32(head))]
     for image, data in zip(ordered, stored, strict=True):
         fields = (image.kind, image.architecture, DEFLATED, at, len(data), len(image.code))
-        table.append(_IMAGE.pack(*fields, _checksum(fields, image.code)))
+        parts.append(_IMAGE.pack(*fields, _checksum(fields, image.code)))
         at += len(data)
-    return b"".join([_HEAD.pack(MAGIC, VERSION, len(ordered)), *table, *stored])
+    return b"".join([*parts, *stored])
 
 
-def unpack(data: bytes) -> list[Image]:
-    """The images; none of a node without GPU code. Raises ContainerError."""
+def unpack(data: bytes) -> Container | None:
+    """What is in it; None of a node without GPU code. Raises ContainerError."""
     if data == NO_CODE:
-        return []
-    if len(data) < _HEAD.size or data[:8] != MAGIC:
+        return None
+    if len(data) < _HEAD_BYTES or data[:8] != MAGIC:
         raise ContainerError("not a container of kernels")
-    _, version, count = _HEAD.unpack_from(data)
+    _, version, count, program, *form, _ = _HEAD.unpack_from(data)
     if version != VERSION:
         raise ContainerError(f"a container of version {version}; this onnxfuse knows version {VERSION}")
-    if count > MOST_IMAGES or _HEAD.size + count * _IMAGE.size > len(data):
-        raise ContainerError("a container that ends early")
-    images, end = [], _HEAD.size + count * _IMAGE.size
+    head = data[: _HEAD.size]
+    changed = data[_HEAD.size : _HEAD_BYTES] != struct.pack("<I", zlib.crc32(head))
+    if changed or count > MOST_IMAGES or _HEAD_BYTES + count * _IMAGE.size > len(data):
+        raise ContainerError("a container whose head was changed, or that ends early")
+    images, end = [], _HEAD_BYTES + count * _IMAGE.size
     for number in range(count):
-        place = _HEAD.size + number * _IMAGE.size
+        place = _HEAD_BYTES + number * _IMAGE.size
         kind, architecture, codec, at, size, full, checksum = _IMAGE.unpack_from(data, place)
         if kind not in (CUBIN, PTX) or codec != DEFLATED or at != end or full > MOST_BYTES:
             raise ContainerError(f"image {number} of the container is not as it should be")
@@ -84,4 +105,4 @@ def unpack(data: bytes) -> list[Image]:
         images.append(Image(kind, architecture, code))
     if end != len(data):
         raise ContainerError("a container with more bytes than it says")
-    return images
+    return Container(program, (form[0], form[1], form[2]), images)

@@ -1,5 +1,5 @@
 """The arguments of the kernels: one description of the structs from which the CUDA text and whoever launches them take
-names, order and offsets.
+names, order and offsets. The build runs this file for the library's side: ``layout.py --cpp OUT``.
 
 A kernel takes one struct by value. Pointers and scalars come first, so that nothing needs padding. Every field is a
 count of numbers of one width; how many depends on the program's tensor inputs (x), scalar inputs (c) and outputs (y).
@@ -8,8 +8,12 @@ count of numbers of one width; how many depends on the program's tensor inputs (
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from onnxfuse.program import Program
+if TYPE_CHECKING:  # the build has none of what the package needs
+    from onnxfuse.program import Program
 
 OUTER = 7
 """Dims of the iteration space that a row does not lie along."""
@@ -96,3 +100,27 @@ def offsets(struct: str, x: int, c: int, y: int) -> dict[str, int]:
         at += field.bytes * field.count(x, c, y)
     found[""] = -(-at // 8) * 8
     return found
+
+
+def cpp_header() -> str:
+    """The structs for the library: for each the byte offsets of its fields, and the bytes of all."""
+    lines = ["// The arguments of the kernels, written by onnxfuse/codegen/layout.py.", "#pragma once", "",
+             "#include <cstddef>", "", "namespace onnxfuse::cuda {", "",
+             f"constexpr size_t kOuter = {OUTER}, kRank = {RANK};"]  # fmt: skip
+    for name, fields in STRUCTS.items():
+        lines += ["", "// Byte offsets for x tensor inputs, c scalar inputs and y outputs.", f"struct {name}Layout {{",
+                  f"  constexpr {name}Layout(size_t x, size_t c, size_t y) {{"]  # fmt: skip
+        before, length = "0", "0"
+        for field in fields:
+            lines.append(f"    {field.name} = {before} + {length};")
+            before, length = field.name, f"{field.bytes * field.times} * {field.each or 1}"
+        lines += [f"    bytes = ({before} + {length} + 7) / 8 * 8;", "  }"]
+        lines += [f"  size_t {field.name} = 0;  // {field.text}" for field in fields]
+        lines += ["  size_t bytes = 0;  // of all", "};"]
+    return "\n".join([*lines, "", "}  // namespace onnxfuse::cuda", ""])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] != "--cpp":
+        sys.exit("usage: layout.py --cpp OUT")
+    Path(sys.argv[2]).write_text(cpp_header(), encoding="utf-8")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from onnxfuse.check.compare import Comparison
 from onnxfuse.check.validate import RunReport, ValidationReport
 from onnxfuse.report.machine import machine
-from onnxfuse.report.summary import Group, LeftNode, Report, versions
+from onnxfuse.report.summary import Code, Group, LeftNode, Report, versions
 from onnxfuse.timing import BenchReport
 
 __all__ = ["SCHEMA", "bench_record", "to_dict", "to_json", "validation_record", "validation_to_dict"]
@@ -37,6 +38,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "reserved_note": report.note,
         "validation": None if report.validation is None else validation_to_dict(report.validation),
         "warnings": list(report.warnings),
+        "cuda": [_code(code, report.groups) for code in report.codes],
     }
 
 
@@ -100,6 +102,17 @@ def _group(group: Group) -> dict[str, Any]:
         "source": list(group.source),
         "inputs": list(group.inputs),
         "outputs": list(group.outputs),
+    }
+
+
+def _code(code: Code, groups: Sequence[Group]) -> dict[str, Any]:
+    return {
+        "ops": list(dict.fromkeys(group.op for group in groups if group.program == code.program)),
+        "bytes": code.bytes,
+        "kernels": {
+            str(architecture): {name: dataclasses.asdict(kernel) for name, kernel in kernels.items()}
+            for architecture, kernels in code.facts.items()
+        },
     }
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import importlib.metadata
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ import onnx
 from onnxfuse.check.locate import sources_of
 from onnxfuse.check.validate import ValidationReport
 from onnxfuse.check.walk import nodes_of
+from onnxfuse.codegen.cubin import Kernel
 from onnxfuse.fusion.plan import Left
 from onnxfuse.library import DOMAIN
 from onnxfuse.model.graphs import bodies
 from onnxfuse.version import __version__
 
-__all__ = ["Group", "LeftNode", "Report", "collect_groups", "count_nodes", "versions"]
+__all__ = ["Code", "Group", "LeftNode", "Report", "collect_groups", "count_nodes", "versions"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,28 @@ class Group:
     ops: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    program: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """GPU code of one program: its CUDA text, bytes in the model, and the kernels by architecture."""
+
+    program: str
+    text: str
+    bytes: int
+    facts: Mapping[int, Mapping[str, Kernel]]
+
+    @property
+    def registers(self) -> dict[str, int]:
+        """Registers of a thread by kernel, the most of all architectures."""
+        names = dict.fromkeys(name for kernels in self.facts.values() for name in kernels)
+        return {name: max(kernels[name].registers for kernels in self.facts.values()) for name in names}
+
+    @property
+    def frame(self) -> int:
+        """Bytes of local memory of a thread, the most of all kernels: above 0, values are spilled or lie in tables."""
+        return max((k.frame for kernels in self.facts.values() for k in kernels.values()), default=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +94,7 @@ class Report:
     note: str | None = None
     validation: ValidationReport | None = None
     warnings: tuple[str, ...] = ()
+    codes: tuple[Code, ...] = ()
 
     @property
     def ops_fused(self) -> int:
@@ -114,7 +138,8 @@ def collect_groups(model: onnx.ModelProto) -> tuple[Group, ...]:
             continue
         ops = ops_of.get((node.domain, node.op_type), ())
         groups.append(
-            Group(node.op_type, node.name, path, sources_of(node), ops, tuple(node.input[1:]), tuple(node.output))
+            Group(node.op_type, node.name, path, sources_of(node), ops, tuple(node.input[1:]), tuple(node.output),
+                  next((a.s.decode() for a in node.attribute if a.name == "program"), ""))
         )
     return tuple(groups)
 

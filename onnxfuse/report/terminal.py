@@ -16,7 +16,7 @@ from onnxfuse.report.doctor import Finding
 from onnxfuse.report.summary import Group, LeftNode, Report
 from onnxfuse.timing import BenchReport
 
-__all__ = ["show_bench", "show_doctor", "show_explanation", "show_node", "show_summary", "show_validation"]
+__all__ = ["show_bench", "show_cuda", "show_doctor", "show_explanation", "show_node", "show_summary", "show_validation"]
 
 _MANY = 20
 
@@ -52,6 +52,7 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         console.print(f"left alone: {plural(len(report.left), 'elementwise node')} ({shown})")
     if report.note:
         console.print(f"note: {escape(one_line(report.note))}")
+    _show_codes(console, report, verbose=verbose)
     if verbose and report.groups:
         console.print(_group_table(report.groups))
     if verbose and report.left:
@@ -68,6 +69,37 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         console.print(f"written: {escape(report.output)}")
     elif report.passed:
         console.print("written: nothing (dry run)")
+
+
+def _show_codes(console: Console, report: Report, *, verbose: bool) -> None:
+    """GPU code: a line, and with `verbose` a table by program."""
+    if not report.codes:
+        return
+    names = ", ".join(f"sm_{architecture}" for architecture in report.codes[0].facts)
+    frame = max(code.frame for code in report.codes)
+    local = f"at most {frame} bytes of local memory" if frame else "no local memory"
+    console.print(
+        f"GPU code: {plural(len(report.codes), 'program')} for {names} and PTX, "
+        f"{sum(code.bytes for code in report.codes) / 1024:,.0f} KB; "
+        f"at most {max(max(code.registers.values()) for code in report.codes)} registers, {local}"
+    )
+    if verbose:
+        table = _table("fused node", ("KB", "right"), "kernel", ("registers", "right"), ("local bytes", "right"))
+        for code in report.codes:
+            ops = ", ".join(dict.fromkeys(group.op for group in report.groups if group.program == code.program))
+            for number, (name, registers) in enumerate(code.registers.items()):
+                frame = max(kernels[name].frame for kernels in code.facts.values())
+                first = (ops, f"{code.bytes / 1024:.1f}") if number == 0 else ("", "")
+                table.add_row(*first, name, str(registers), str(frame))
+        console.print(table)
+
+
+def show_cuda(console: Console, report: Report) -> None:
+    """The CUDA text of every program."""
+    for code in report.codes:
+        ops = ", ".join(dict.fromkeys(group.op for group in report.groups if group.program == code.program))
+        console.print(f"// ---- {ops}", markup=False)
+        console.print(code.text, markup=False)
 
 
 def _show_check(console: Console, check: ValidationReport, *, verbose: bool) -> None:
@@ -132,6 +164,7 @@ def show_explanation(console: Console, report: Report, *, verbose: bool = False)
         f"{name}: {plural(report.nodes_before, 'node')}; {plural(report.ops_fused, 'op')} would become "
         f"{plural(len(report.groups), 'fused node')}"
     )
+    _show_codes(console, report, verbose=verbose)
     if report.groups:
         console.print(_group_table(report.groups, full=verbose))
     if report.left:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -21,6 +21,7 @@ from onnxfuse.fusion.plan import Group, Plan
 from onnxfuse.model import GraphView, Model, Term
 from onnxfuse.model.graphs import bodies as bodies_of
 from onnxfuse.rewrite.bodies import DOMAIN, inline_tensor, make_body, name_bodies
+from onnxfuse.rewrite.kernels import NO_CODE, WISH, attach, graphs_of, lacks, programs_of
 from onnxfuse.rewrite.names import Names
 from onnxfuse.version import __version__
 
@@ -28,7 +29,6 @@ __all__ = ["apply", "changes"]
 
 _LOWEST_IR = 8  # functions
 _CONSTANT_INPUTS_IR = 3  # up to here every initializer is listed as an input and is a constant all the same
-_NO_KERNELS = b"\0"  # what input 0 holds where there is no GPU code
 
 
 def changes(model: Model, plan: Plan) -> bool:
@@ -36,14 +36,32 @@ def changes(model: Model, plan: Plan) -> bool:
     return bool(plan.groups) or any(view.order != list(range(len(view.order))) for view in model.graphs.values())
 
 
-def apply(model: Model, plan: Plan, targets: Sequence[str] = ("cpu",)) -> ModelProto:
-    """The fused model; ``model.proto`` itself if there is nothing to change."""
-    if not changes(model, plan):
-        return model.proto
-    result = ModelProto()
-    result.CopyFrom(model.proto)
-    _Rewriter(model, plan, result).run()
-    if plan.groups:
+Compile = Callable[[Sequence[str]], Mapping[str, bytes]]
+"""Programs -> GPU code, by the text of each."""
+
+
+def apply(
+    model: Model, plan: Plan, targets: Sequence[str] = ("cpu",), compile_programs: Compile | None = None
+) -> ModelProto:
+    """The fused model; ``model.proto`` itself if there is nothing to change. With ``compile_programs`` all fused nodes
+    get GPU code, those that the model has already, too."""
+    result = model.proto
+    names, stamped = None, bool(plan.groups)
+    if changes(model, plan):
+        result = ModelProto()
+        result.CopyFrom(model.proto)
+        rewriter = _Rewriter(model, plan, result)
+        rewriter.run()
+        names = rewriter.names
+    if compile_programs is not None:
+        code = compile_programs(programs_of(result))
+        if lacks(result, code):
+            if result is model.proto:
+                result = ModelProto()
+                result.CopyFrom(model.proto)
+            attach(result, code, (names or Names(model.proto, model.main)).new)
+            stamped = True
+    if stamped:
         _stamp(result, plan, targets)
     return result
 
@@ -70,7 +88,7 @@ class _Rewriter:
         for view in reversed(list(self.model.graphs.values())):
             self._graph(view, self.copies[view.path], by_path.get(view.path, []))
         if groups and self.model.proto.ir_version <= _CONSTANT_INPUTS_IR:
-            for graph in _graphs(self.result.graph):
+            for graph in graphs_of(self.result.graph):
                 _drop_listed(graph)
         self._drop_unread()
 
@@ -111,10 +129,10 @@ class _Rewriter:
         """The shared byte of this graph: the one that is there, or a new one."""
         used = {node.input[0] for node in graph.node if node.domain == DOMAIN and node.input}
         for tensor in graph.initializer:
-            if tensor.name in used and tensor.data_type == TensorProto.UINT8 and tensor.raw_data == _NO_KERNELS:
+            if tensor.name in used and tensor.data_type == TensorProto.UINT8 and tensor.raw_data == NO_CODE:
                 return str(tensor.name)
-        name = self.names.new("onnxfuse_kernels")
-        graph.initializer.add(name=name, data_type=TensorProto.UINT8, dims=[1], raw_data=_NO_KERNELS)
+        name = self.names.new(WISH)
+        graph.initializer.add(name=name, data_type=TensorProto.UINT8, dims=[1], raw_data=NO_CODE)
         return name
 
     def _types(self, view: GraphView, graph: GraphProto, fused: list[tuple[Group, NodeProto]]) -> None:
@@ -170,13 +188,6 @@ def _pairs(view: GraphView, graph: GraphProto) -> Iterator[tuple[GraphView, Grap
     for index, children in view.children.items():
         for child, (_, body) in zip(children, bodies_of(graph.node[index]), strict=True):
             yield from _pairs(child, body)
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for _, body in bodies_of(node):
-            yield from _graphs(body)
 
 
 def _ordered(view: GraphView, fused: list[tuple[Group, NodeProto]]) -> list[int | NodeProto]:
@@ -241,7 +252,7 @@ def _drop_listed(graph: GraphProto) -> None:
 def _read_below(graph: GraphProto) -> set[str]:
     """Every name that a node or an output of the graph or of a body below reads."""
     found: set[str] = set()
-    for inner in _graphs(graph):
+    for inner in graphs_of(graph):
         found.update(value.name for value in inner.output)
         for node in inner.node:
             found.update(node.input)

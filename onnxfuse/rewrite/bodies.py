@@ -11,11 +11,16 @@ from onnxfuse.fusion.plan import Group
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import is_external
 
-__all__ = ["DOMAIN", "FAMILY", "inline_tensor", "make_body", "name_bodies"]
+__all__ = ["DOMAIN", "FAMILY", "inline_tensor", "is_fused", "make_body", "name_bodies"]
 
 DOMAIN = "onnxfuse"
 FAMILY = "FusedElementwise"
 _NUMBERED = re.compile(rf"{FAMILY}([1-9][0-9]*)")
+
+
+def is_fused(node: NodeProto) -> bool:
+    """Whether a node is one that we wrote."""
+    return node.domain == DOMAIN and _NUMBERED.fullmatch(node.op_type) is not None
 
 
 def make_body(model: Model, group: Group) -> FunctionProto:

@@ -27,10 +27,13 @@ def test_default_list(tmp_path: Path) -> None:
     made = list(compiler.compile(SOME, lambda: count.append(1)))
     assert len(count) == len(SOME)
     for kernels in made:
-        images = container.unpack(kernels.data)
+        found = container.unpack(kernels.data)
+        assert found is not None
+        images = found.images
         assert [(i.kind, i.architecture) for i in images] == [
             *((container.CUBIN, a) for a in build.DEFAULT), (container.PTX, build.PTX_FOR),
         ]  # fmt: skip
+        assert found.form == dataclasses.astuple(kernels.shape)
         assert len(kernels.data) < 100_000
         assert set(kernels.facts) == set(build.DEFAULT)
         for image in images[:-1]:

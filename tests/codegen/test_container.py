@@ -6,27 +6,36 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from onnxfuse.codegen import cache
-from onnxfuse.codegen.container import CUBIN, NO_CODE, PTX, ContainerError, Image, pack, unpack
+from onnxfuse.codegen.container import CUBIN, NO_CODE, PTX, ContainerError, Image, checksum_of, pack, unpack
 
+PROGRAM, FORM = "onnxfuse 1\nin x0 f32\nt0 = neg.f32 x0\nout t0\n", (4, 2, 4)
 IMAGES = [Image(CUBIN, 80, b"eighty" * 400), Image(PTX, 75, b".version 6.3\0"), Image(CUBIN, 75, b"")]
 
 
+def packed(images: Sequence[Image] = IMAGES) -> bytes:
+    return pack(images, PROGRAM, FORM)
+
+
 def test_round_trip() -> None:
-    data = pack(IMAGES)
-    assert unpack(data) == [IMAGES[2], IMAGES[0], IMAGES[1]]  # by architecture, PTX last
-    assert data == pack(IMAGES[::-1])
-    assert unpack(NO_CODE) == []
+    data = packed()
+    found = unpack(data)
+    assert found is not None
+    assert found.images == [IMAGES[2], IMAGES[0], IMAGES[1]]  # by architecture, PTX last
+    assert (found.program, found.form) == (checksum_of(PROGRAM), FORM)
+    assert data == packed(IMAGES[::-1])
+    assert unpack(NO_CODE) is None
 
 
 def test_changed_bytes() -> None:
     """No changed bit changes an image (some bits of a deflated stream are padding)."""
-    data = pack(IMAGES)
+    data = packed()
     for at in range(len(data)):
         for flip in (1, 0x80):
             changed = bytearray(data)
@@ -36,10 +45,10 @@ def test_changed_bytes() -> None:
 
 
 def test_any_bytes() -> None:
-    good, rng = pack(IMAGES), np.random.default_rng(8)
+    good, rng = packed(), np.random.default_rng(8)
     for size in range(len(good)):
         noise = rng.bytes(size)
-        for data in (noise, good[:16] + noise, good[:size]):
+        for data in (noise, good[:32] + noise, good[:size]):
             if data == NO_CODE:
                 continue
             with pytest.raises(ContainerError):
@@ -48,8 +57,8 @@ def test_any_bytes() -> None:
 
 def test_a_bomb() -> None:
     """An image that becomes more than it says costs no memory."""
-    data = bytearray(pack([Image(CUBIN, 80, b"\0" * (1 << 20))]))
-    data[16 + 24 : 16 + 28] = (5).to_bytes(4, "little")
+    data = bytearray(packed([Image(CUBIN, 80, b"\0" * (1 << 20))]))
+    data[32 + 24 : 32 + 28] = (5).to_bytes(4, "little")
     with pytest.raises(ContainerError, match="changed"):
         unpack(bytes(data))
 
