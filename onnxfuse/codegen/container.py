@@ -2,7 +2,7 @@
 
 All numbers are little-endian. A head of 32 bytes: the magic, the version of the container, how many images follow, the
 CRC-32 of the program's text, how the loops of the kernels are written (elements of a vector, vectors at once, resident
-blocks), and the CRC-32 of all that. Then
+blocks), and the CRC-32 of all that and of the table that follows. Then
 32 bytes for each image: kind, compute capability, how its bytes are stored, where they begin, how many there are, how
 many they become, and a checksum: the CRC-32 of these fields, a zero in its own place, and of what the bytes become.
 Then the bytes. A node without GPU code has one byte instead.
@@ -66,12 +66,12 @@ def pack(images: Sequence[Image], program: str, form: tuple[int, int, int]) -> b
     stored = [zlib.compress(i.code, 9) for i in ordered]
     at = _HEAD_BYTES + _IMAGE.size * len(ordered)
     head = _HEAD.pack(MAGIC, VERSION, len(ordered), checksum_of(program), *form, 0)
-    parts = [head, struct.pack("<I", zlib.crc32(head))]
+    table = b""
     for image, data in zip(ordered, stored, strict=True):
         fields = (image.kind, image.architecture, DEFLATED, at, len(data), len(image.code))
-        parts.append(_IMAGE.pack(*fields, _checksum(fields, image.code)))
+        table += _IMAGE.pack(*fields, _checksum(fields, image.code))
         at += len(data)
-    return b"".join([*parts, *stored])
+    return b"".join([head, struct.pack("<I", zlib.crc32(head + table)), table, *stored])
 
 
 def unpack(data: bytes) -> Container | None:
@@ -83,11 +83,13 @@ def unpack(data: bytes) -> Container | None:
     _, version, count, program, *form, _ = _HEAD.unpack_from(data)
     if version != VERSION:
         raise ContainerError(f"a container of version {version}; this onnxfuse knows version {VERSION}")
-    head = data[: _HEAD.size]
-    changed = data[_HEAD.size : _HEAD_BYTES] != struct.pack("<I", zlib.crc32(head))
-    if changed or count > MOST_IMAGES or _HEAD_BYTES + count * _IMAGE.size > len(data):
-        raise ContainerError("a container whose head was changed, or that ends early")
-    images, end = [], _HEAD_BYTES + count * _IMAGE.size
+    end = _HEAD_BYTES + count * _IMAGE.size
+    if count > MOST_IMAGES or end > len(data):
+        raise ContainerError("a container that ends early")
+    checksum = zlib.crc32(data[: _HEAD.size] + data[_HEAD_BYTES:end])
+    if data[_HEAD.size : _HEAD_BYTES] != struct.pack("<I", checksum):
+        raise ContainerError("a container whose head was changed")
+    images = []
     for number in range(count):
         place = _HEAD_BYTES + number * _IMAGE.size
         kind, architecture, codec, at, size, full, checksum = _IMAGE.unpack_from(data, place)

@@ -227,6 +227,7 @@ def _with_stream(stream: bytes, code: bytes) -> bytes:
     plain[32 + 16 : 32 + 24] = struct.pack("<Q", len(stream))
     plain[60:64] = bytes(4)
     plain[60:64] = struct.pack("<I", zlib.crc32(code, zlib.crc32(plain[32:64])))
+    plain[28:32] = struct.pack("<I", zlib.crc32(plain[:28] + plain[32:64]))
     return bytes(plain) + stream
 
 

@@ -35,8 +35,8 @@ Container::Container(const uint8_t* data, size_t size, std::string_view program)
     wrong("a container of version " + std::to_string(u32(data + 8)) + "; this library knows version " +
           std::to_string(kVersion));
   const uint32_t count = u32(data + 12);
-  if (u32(data + 28) != crc32(data, 28) || count > kMostImages || size - kHead < count * kEntry)
-    wrong("its head was changed, or it ends early");
+  if (count > kMostImages || size - kHead < count * kEntry) wrong("it ends early");
+  if (u32(data + 28) != crc32(data + kHead, count * kEntry, crc32(data, 28))) wrong("its head was changed");
   if (u32(data + 16) != crc32(bytes_of(program), program.size())) wrong("it was made for another program");
   form_ = {u16(data + 20), u16(data + 22), u16(data + 24)};
   if (form_.vector == 0 || form_.vector > 16 || form_.unroll == 0 || form_.unroll > kMostUnroll || form_.resident == 0 ||
