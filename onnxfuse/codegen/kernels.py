@@ -1,9 +1,8 @@
-"""Program -> CUDA C++: one module with three kernels, which cover every shape up to rank 8.
+"""Program -> CUDA C++: one module with two kernels, which cover every shape up to rank 8.
 
-`contiguous`  tensors of the iteration shape, and single elements
-`rows`        long rows along which every tensor moves or stands still: biases, channels, outer products. Where a row
-              begins in each tensor is found once a row
-`strided`     anything else, by a division an element and dim
+`rows`     long rows along which every tensor moves or stands still: tensors of one shape (one row), biases, channels,
+           outer products. Where a row begins in each tensor is found once a row
+`strided`  anything else, by a division an element and dim
 
 All indices have 32 bits: the launcher cuts what is larger. The text depends on the program and `Shape` alone.
 """
@@ -31,13 +30,13 @@ take too many registers."""
 RESIDENT = 4
 """Thread blocks that a multiprocessor has room for. Left alone the compiler spills values to make room for eight; with
 several loads under way in each thread, so many threads hide nothing more."""
-KERNELS = {"contiguous": "Contiguous", "rows": "Rows", "strided": "Strided"}
+KERNELS = {"rows": "Rows", "strided": "Strided"}
 """Name of each kernel and of its struct (layout.STRUCTS)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How vector loops are written: elements of a vector, and vectors that a thread of `contiguous` takes at once."""
+    """How vector loops are written: elements of a vector, vectors that a thread takes at once, and RESIDENT."""
 
     vector: int
     unroll: int
@@ -89,7 +88,7 @@ class _Text:
     def module(self) -> str:
         counts = layout.counts(self.program)
         body = self.compute()
-        kernels = [self.contiguous(), self.rows(), self.strided()]
+        kernels = [self.rows(), self.strided()]
         heading = ["// A fused program and its kernels, written by onnxfuse. Options: --std=c++17 --fmad=false", "//"]
         return "\n\n".join([
             "\n".join([*heading, *(f"//   {line}" for line in self.program.text.splitlines())]),
@@ -201,40 +200,7 @@ class _Text:
             lines += [*self.stores(inner, "", number, out, stepped=True), f"{indent}}}"]
         return [*lines, *self.stores(indent, at, index, out, stepped=False)]
 
-    def vector(self, indent: str, begin: dict[int, str], out: list[str]) -> list[str]:
-        """All of vector number `v`."""
-        return [
-            *self.arrays(indent, 1, stepped=False), *self.loads(indent, "", "v", begin, stepped=False),
-            *self.work(indent, "", "v", begin, out),
-        ]  # fmt: skip
-
     # ---- the kernels
-
-    def contiguous(self) -> str:
-        unroll = self.shape.unroll
-        begin = {k: f"a.inputs[{k}]" for k, _ in self.read}
-        out = [f"a.outputs[{k}]" for k, _ in enumerate(self.outputs)]
-        lines = self.head("contiguous")
-        lines += [
-            f"  const u32 thread = blockIdx.x * {THREADS}u + threadIdx.x, threads = gridDim.x * {THREADS}u;",
-            "  u32 v = thread;",
-        ]
-        if unroll > 1:
-            lines += [
-                f"  for (; v + {unroll - 1}u * threads < a.vectors; v += {unroll}u * threads) {{",
-                *self.arrays("    ", unroll, stepped=False),
-                "#pragma unroll", f"    for (u32 u = 0u; u < {unroll}u; ++u) {{",
-                *self.loads("      ", "[u]", "v + u * threads", begin, stepped=False), "    }",
-                "#pragma unroll", f"    for (u32 u = 0u; u < {unroll}u; ++u) {{",
-                *self.work("      ", "[u]", "v + u * threads", begin, out), "    }", "  }",
-            ]  # fmt: skip
-        lines += [
-            "#pragma unroll 1", "  for (; v < a.vectors; v += threads) {", *self.vector("    ", begin, out), "  }",
-            "#pragma unroll 1",
-            f"  for (u32 i = a.vectors * {self.shape.vector}u + thread; i < a.elements; i += threads) {{",
-            *self.single("    ", {k: f"i * a.moves[{k}]" for k, _ in self.read}, "i"), "  }", "}",
-        ]  # fmt: skip
-        return "\n".join(lines)
 
     def places(self, indent: str, number: str, rank: str) -> list[str]:
         """`atK`, the element of tensor K that belongs to `number`."""
@@ -250,17 +216,34 @@ class _Text:
     def rows(self) -> str:
         begin = {k: f"a.inputs[{k}] + at{k} * {BYTES[i.dtype]}ull" for k, i in self.read}
         out = [f"a.outputs[{k}] + out * {BYTES[dtype]}ull" for k, (_, dtype) in enumerate(self.outputs)]
-        step = "gridDim.x * blockDim.x"
+        unroll = self.shape.unroll
         lines = self.head("rows")
         lines += [
-            "  const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;",
+            "  const u32 thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;",
             "#pragma unroll 1",
             "  for (u32 row = blockIdx.y * blockDim.y + threadIdx.y; row < a.rows; row += gridDim.y * blockDim.y) {",
             *self.places("    ", "row", "a.outer"),
             "    const u32 out = row * a.columns;",
-            "#pragma unroll 1", f"    for (u32 v = thread; v < a.vectors; v += {step}) {{",
-            *self.vector("      ", begin, out), "    }", "#pragma unroll 1",
-            f"    for (u32 i = a.vectors * {self.shape.vector}u + thread; i < a.columns; i += {step}) {{",
+            "#pragma unroll 1",
+            f"    for (u32 v = thread; v < a.vectors; v += {_times(unroll)}threads) {{",
+        ]  # fmt: skip
+        if unroll > 1:  # all loads before the first of them is waited for
+            index = "v + u * threads"
+            each = ["#pragma unroll", f"      for (u32 u = 0u; u < {unroll}u; ++u) {{",
+                    f"        if ({index} >= a.vectors) break;"]  # fmt: skip
+            lines += [
+                *self.arrays("      ", unroll, stepped=False),
+                *each, *self.loads("        ", "[u]", index, begin, stepped=False), "      }",
+                *each, *self.work("        ", "[u]", index, begin, out), "      }",
+            ]  # fmt: skip
+        else:
+            lines += [
+                *self.arrays("      ", 1, stepped=False), *self.loads("      ", "", "v", begin, stepped=False),
+                *self.work("      ", "", "v", begin, out),
+            ]  # fmt: skip
+        lines += [
+            "    }", "#pragma unroll 1",
+            f"    for (u32 i = a.vectors * {self.shape.vector}u + thread; i < a.columns; i += threads) {{",
             *self.single("      ", {k: f"at{k} + i * a.moves[{k}]" for k, _ in self.read}, "out + i"),
             "    }", "  }", "}",
         ]  # fmt: skip
@@ -275,6 +258,11 @@ class _Text:
             "  }", "}",
         ]  # fmt: skip
         return "\n".join(lines)
+
+
+def _times(count: int) -> str:
+    """A factor before a number."""
+    return f"{count}u * " if count > 1 else ""
 
 
 def emit(program: Program, shape: Shape | None = None) -> str:

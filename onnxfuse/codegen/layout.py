@@ -40,12 +40,6 @@ _TENSORS = (
     Field("scalars", 8, "c", 1, "bits of each scalar input, zero-extended"),
 )
 STRUCTS: dict[str, tuple[Field, ...]] = {
-    "Contiguous": (
-        *_TENSORS,
-        Field("elements", 4, "", 1, "elements of the iteration space, fewer than 2^31"),
-        Field("vectors", 4, "", 1, "whole vectors among them; 0 where an address is not a multiple of 16"),
-        Field("moves", 4, "x", 1, "1 for a tensor of the iteration shape, 0 for a single element"),
-    ),
     "Rows": (
         *_TENSORS,
         Field("rows", 4, "", 1, "rows of the iteration space"),

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.check import sessions
+from onnxfuse.codegen import cache, nvrtc
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.library import library_path
 from onnxfuse.program.program import Program
@@ -48,6 +49,7 @@ def examine() -> list[Finding]:
         _isa(),
         *_runtime(),
         _gpu(),
+        _compiler(),
         *_library(),
     ]
     return findings
@@ -126,6 +128,19 @@ def _gpu() -> Finding:
     except (OSError, AttributeError):
         pass
     return Finding("GPU", "none")
+
+
+def _compiler() -> Finding:
+    """What `--target cuda` compiles with; none is no fault."""
+    what = "GPU compiler"
+    try:
+        compiler = nvrtc.find()
+        if compiler is None:
+            return Finding(what, "none", advice='for --target cuda: pip install "onnxfuse[cuda]"')
+        kept, most = cache.folder() or "no folder", max(compiler.architectures)
+        return Finding(what, f"NVRTC {compiler.version}, up to sm_{most}; compiled code is kept in {kept}")
+    except (OnnxfuseError, nvrtc.CompileError) as error:
+        return Finding(what, str(error), False, "reinstall it, or unset ONNXFUSE_NVRTC")
 
 
 def _library() -> list[Finding]:

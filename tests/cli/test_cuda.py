@@ -43,7 +43,7 @@ def test_code_for_the_architectures_that_were_asked_for(chain: Path, tmp_path: P
     (entry,) = json.loads(report.read_text())["cuda"]
     assert entry["ops"] == ["FusedElementwise1"]
     assert set(entry["kernels"]) == {"80", "90"}
-    assert entry["kernels"]["80"]["contiguous"]["registers"] > 8
+    assert entry["kernels"]["80"]["rows"]["registers"] > 8
     assert json.loads(report.read_text())["options"]["cuda_arch"] == [80, 90]
     again = tmp_path / "again.onnx"
     invoke("optimize", out, again, "--target", "cpu,cuda", "--cuda-arch", "80,90")

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from onnxfuse.cli import cli
+from onnxfuse.codegen import nvrtc
 from onnxfuse.library import find_library
 from onnxfuse.report import doctor
 
@@ -23,6 +24,27 @@ def test_the_table_names_versions_processor_and_providers() -> None:
     assert list(findings)[:5] == ["onnxfuse", "Python", "onnx", "processor", "kernels"]
     assert "CPU" in findings["providers"]
     assert findings["ONNX Runtime"].startswith("onnxruntime")
+
+
+def test_the_compiler_for_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its version and where compiled code is kept; without it how to get it, which is no fault; a broken one is."""
+    if nvrtc.find() is not None:
+        monkeypatch.setenv("ONNXFUSE_CUDA_CACHE", str(tmp_path))
+        assert f"NVRTC {nvrtc.need().version}" in found("GPU compiler").found
+        assert str(tmp_path) in found("GPU compiler").found
+    monkeypatch.setattr(nvrtc, "find", lambda: None)
+    assert found("GPU compiler").ok
+    assert "onnxfuse[cuda]" in found("GPU compiler").advice
+    monkeypatch.undo()
+    nvrtc.find.cache_clear()
+    broken = tmp_path / "libnvrtc.so.12"
+    broken.write_bytes(b"this is no library")
+    monkeypatch.setenv("ONNXFUSE_NVRTC", str(broken))
+    try:
+        assert not found("GPU compiler").ok
+        assert "ONNXFUSE_NVRTC" in found("GPU compiler").advice
+    finally:
+        nvrtc.find.cache_clear()
 
 
 def test_two_runtimes_at_once_are_recognized(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,13 +114,9 @@ def _arguments(
     aligned = all(a.ctypes.data % 16 == 0 for a in (*xs, *ys))
     values: dict[str, list[int]] = {
         "inputs": [x.ctypes.data for x in xs], "outputs": [y.ctypes.data for y in ys],
-        "scalars": [to_bits(i.dtype, c) for i, c in zip(scalars, cs, strict=True)], "elements": [elements],
+        "scalars": [to_bits(i.dtype, c) for i, c in zip(scalars, cs, strict=True)],
     }  # fmt: skip
-    if kernel == "contiguous":
-        assert all(x.size in (1, elements) for x in xs)
-        values["moves"] = [int(x.size == elements and elements > 1) for x in xs]
-        values["vectors"] = [elements // form.vector if aligned else 0]
-    elif kernel == "rows":
+    if kernel == "rows":
         columns, outer = dims[0], dims[1:]
         assert len(outer) <= layout.OUTER
         whole = aligned and columns % form.vector == 0
@@ -130,7 +126,7 @@ def _arguments(
                    **_divisions(outer, layout.OUTER)}  # fmt: skip
         values["stride"] = [v for s in strides for v in _padded(s[1:], layout.OUTER)]
     else:
-        values |= {"rank": [len(dims)], **_divisions(dims, layout.RANK)}
+        values |= {"elements": [elements], "rank": [len(dims)], **_divisions(dims, layout.RANK)}
         values["stride"] = [v for s in strides for v in _padded(s, layout.RANK)]
     counts = layout.counts(program)
     offsets = layout.offsets(name, *counts)

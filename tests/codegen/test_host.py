@@ -78,7 +78,7 @@ def test_values(modules: HostModules, machine: MachineLibrary, number: int) -> N
     """The results of the oracle; of functions of float32 the bits of the CPU machine with FMA."""
     group = GROUPS[number]
     xs = operands(group.program, 4000)
-    got = modules.run(number, "contiguous", xs)
+    got = modules.run(number, "rows", xs)
     want = group.program.evaluate(xs)
     isa = next((i for i in ("avx2", "neon") if machine.has(i)), None)
     cpu = machine.run(group.program.text, xs, 4000, isa=isa) if isa else want
@@ -122,7 +122,7 @@ def test_far_angles(modules: HostModules, name: str) -> None:
     borders = np.array([2**17, 2**20, 16367173 * 2.0**72], np.float32)
     x = np.concatenate([bits.view(np.float32), samples.special("f32"), borders])
     x = np.concatenate([x, -x])
-    got = modules.run(number, "contiguous", [x] * len(GROUPS[number].program.inputs))[output]
+    got = modules.run(number, "rows", [x] * len(GROUPS[number].program.inputs))[output]
     with np.errstate(invalid="ignore"):
         within(got, getattr(np, name)(x.astype(np.float64)), INSTRUCTIONS[name].ulp)
 
@@ -130,10 +130,10 @@ def test_far_angles(modules: HostModules, name: str) -> None:
 # ---- layouts
 
 SHAPES: dict[str, tuple[tuple[str, ...], list[tuple[int, ...]]]] = {
-    "contiguous": (("contiguous", "rows", "strided"), [(2, 3, 40)]),
-    "one element": (("contiguous", "rows", "strided"), [(1,), (1, 1)]),
-    "no element": (("contiguous", "rows", "strided"), [(0,), (3, 0)]),
-    "single": (("contiguous", "rows", "strided"), [(4, 64), (1,)]),
+    "contiguous": (("rows", "strided"), [(2, 3, 40)]),
+    "one element": (("rows", "strided"), [(1,), (1, 1)]),
+    "no element": (("rows", "strided"), [(0,), (3, 0)]),
+    "single": (("rows", "strided"), [(4, 64), (1,)]),
     "row": (("rows", "strided"), [(5, 64), (64,)]),
     "odd row": (("rows", "strided"), [(5, 37), (37,)]),
     "column": (("rows", "strided"), [(5, 64), (5, 1)]),
@@ -160,7 +160,7 @@ def test_layouts(modules: HostModules, layout: str, offset: int) -> None:
             numbers(i.dtype, int(np.prod(shapes[min(k, len(shapes) - 1)])), k).reshape(shapes[min(k, len(shapes) - 1)])
             for k, i in enumerate(group.program.inputs)
         ]
-        want = modules.run(number, "contiguous", broadcast(xs))
+        want = modules.run(number, "rows", broadcast(xs))
         for kernel in kernels:
             got = modules.run(number, kernel, xs, offset=offset)
             for name, mine, right in zip(group.names, got, want, strict=True):
@@ -175,7 +175,7 @@ def test_tails(modules: HostModules, offset: int) -> None:
     for number, n in itertools.product(some, (*range(18), 31, 33, 255, 257, 5000)):
         xs = [numbers(i.dtype, 5000, k)[:n] for k, i in enumerate(GROUPS[number].program.inputs)]
         whole = [numbers(i.dtype, 5000, k) for k, i in enumerate(GROUPS[number].program.inputs)]
-        for mine, right in zip(modules.run(number, "contiguous", xs, offset=offset, grid=1 + n % 3),
+        for mine, right in zip(modules.run(number, "rows", xs, offset=offset, grid=1 + n % 3),
                                modules.run(number, "strided", whole), strict=True):  # fmt: skip
             same(mine, right[:n])
 
@@ -228,6 +228,6 @@ def test_shapes_of_loops(tmp_path_factory: pytest.TempPathFactory, shape: Shape)
     for n in (0, 5, 64, 1000, 40000):
         xs = [numbers("f32", n, k) for k in range(2)]
         for grid in (1, 4):
-            for mine, right in zip(modules.run(0, "contiguous", xs, grid=grid), modules.run(0, "strided", xs),
+            for mine, right in zip(modules.run(0, "rows", xs, grid=grid), modules.run(0, "strided", xs),
                                    strict=True):  # fmt: skip
                 same(mine, right)

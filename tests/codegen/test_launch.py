@@ -70,10 +70,10 @@ def check(library: CudaLibrary, modules: HostModules, name: str, inputs: Sequenc
 
 
 LAYOUTS: list[tuple[str, list[tuple[int, ...]], str]] = [
-    ("fma", [(4, 300)] * 3, "contiguous"),
-    ("fma", [(1000,), (), (1, 1)], "contiguous"),
-    ("fma", [(), (), ()], "contiguous"),
-    ("fma", [(1, 1), (1,), ()], "contiguous"),
+    ("fma", [(4, 300)] * 3, "rows"),
+    ("fma", [(1000,), (), (1, 1)], "rows"),
+    ("fma", [(), (), ()], "rows"),
+    ("fma", [(1, 1), (1,), ()], "rows"),
     ("fma", [(6, 300), (300,), (6, 300)], "rows"),                      # bias
     ("fma", [(2, 5, 9, 31), (5, 1, 1), (1, 5, 1, 1)], "rows"),          # channels of NCHW
     ("fma", [(70, 1), (1, 130), (1,)], "rows"),                         # outer product
@@ -85,11 +85,11 @@ LAYOUTS: list[tuple[str, list[tuple[int, ...]], str]] = [
     ("padded", [(2, 5, 9, 31), (5,)], "rows"),
     ("padded", [(2, 5, 3, 3), (2, 5)], "strided"),
     ("padded", [(7, 2, 35), (7,)], "rows"),
-    ("mixed", [(5, 333), (5, 333)], "contiguous"),
+    ("mixed", [(5, 333), (5, 333)], "rows"),
     ("mixed", [(5, 333), (333,)], "rows"),
     ("mixed", [(9, 1), (9, 7)], "strided"),
     ("mixed", [(3, 320), (3, 1)], "rows"),
-    ("swap", [(1, 257), (257,)], "contiguous"),
+    ("swap", [(1, 257), (257,)], "rows"),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.codegen import Shape, cubin, emit, layout, nvrtc
+from onnxfuse.codegen import Shape, cubin, emit, layout, nvrtc, shape_of
 from onnxfuse.codegen.kernels import KERNELS
 from onnxfuse.errors import SetupError
 from onnxfuse.program import Program
@@ -65,9 +65,13 @@ def test_same_bytes_again(compiler: nvrtc.Nvrtc) -> None:
 def test_ptx_moves_whole_blocks(compiler: nvrtc.Nvrtc) -> None:
     """Loads and stores of 16 bytes, one for each block of every tensor, and as many in flight as the shape says."""
     text = compiler.ptx(emit(CHAINS["swiglu"]), 75)
-    contiguous = text[text.index("contiguous(") :].split(".entry")[0]
-    assert len(re.findall(r"\bld\.global\.v4\.", contiguous)) == 2 * (2 + 1)  # two vectors at once, then one
-    assert len(re.findall(r"\bst\.global\.v4\.", contiguous)) == 2 + 1
+    rows = text[text.index("rows(") :].split(".entry")[0]
+    at_once = shape_of(CHAINS["swiglu"]).unroll
+    assert at_once == 2
+    assert len(re.findall(r"\bld\.global\.v4\.", rows)) == 2 * at_once
+    assert len(re.findall(r"\bst\.global\.v4\.", rows)) == at_once
+    waits = rows.index("st.global.v4")
+    assert len(re.findall(r"\bld\.global\.v4\.", rows[:waits])) == 2 * at_once  # all before the first result
     assert not re.findall(r"\b(ld|st)\.(local|[uvfb])", text)
 
 

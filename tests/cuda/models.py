@@ -36,10 +36,10 @@ LAYOUTS: dict[str, tuple[str, tuple[int, ...], str, tuple[int, ...]]] = {
 """Shapes of x and b, declared and at run time."""
 EMPTY = ("no rows", "no columns")
 KERNEL = {
-    "contiguous": "contiguous", "odd": "contiguous", "row": "rows", "odd row": "rows", "short row": "strided",
+    "contiguous": "rows", "odd": "rows", "row": "rows", "odd row": "rows", "short row": "strided",
     "column": "rows", "channel": "rows", "outer": "rows", "rank 5": "strided", "rank 10": "strided",
-    "rank 20": "strided", "one element": "contiguous", "single": "contiguous", "scalars": "contiguous",
-    "scalar": "contiguous",
+    "rank 20": "strided", "one element": "rows", "single": "rows", "scalars": "rows",
+    "scalar": "rows",
 }  # fmt: skip
 """The kernel that each layout is run by."""
 PIECES = {"rank 10": 2 * 3}

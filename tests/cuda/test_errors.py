@@ -162,7 +162,7 @@ def test_code_that_is_no_constant(gpu: Child, fused: Models) -> None:
 AT_CREATION = {
     "cuModuleLoadDataEx=2": r"CUDA: cuModuleLoadDataEx of code for sm_80: CUDA_ERROR_OUT_OF_MEMORY \(2\): out of memo",
     "cuModuleLoadDataEx=218": r"CUDA: cuModuleLoadDataEx of code for sm_80 \(line 1: what is it\?\): CUDA_ERROR_INV",
-    "cuModuleGetFunction=500": r"CUDA: cuModuleGetFunction of contiguous: CUDA_ERROR_NOT_FOUND \(500\)",
+    "cuModuleGetFunction=500": r"CUDA: cuModuleGetFunction of rows: CUDA_ERROR_NOT_FOUND \(500\)",
     "cuDevicePrimaryCtxRetain=2": r"CUDA: cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY",
     "cuCtxPushCurrent=201": r"CUDA: cuCtxPushCurrent: CUDA_ERROR_INVALID_CONTEXT",
     "cuDeviceGet=101": r"CUDA: cuDeviceGet: CUDA_ERROR_INVALID_DEVICE",

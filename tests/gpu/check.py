@@ -27,7 +27,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 Array = np.ndarray[Any, Any]
-KERNELS = ("contiguous", "rows", "strided")
+KERNELS = ("rows", "strided")
 LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint), ctypes.c_void_p)
 LARGEST = 1 << 20  # elements up to which results are compared with the CPU
 ROUNDS, REPEATS = 15, 10

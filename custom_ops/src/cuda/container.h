@@ -13,7 +13,7 @@ namespace onnxfuse::cuda {
 // How the loops of the kernels are written.
 struct Form {
   uint32_t vector = 1;    // elements of a vector
-  uint32_t unroll = 1;    // vectors that a thread of `contiguous` takes at once
+  uint32_t unroll = 1;    // vectors that a thread takes at once
   uint32_t resident = 1;  // thread blocks that a multiprocessor has room for, at least
 };
 

@@ -92,7 +92,6 @@ Launcher::Launcher(const Program& program, const Form& form, int processors, con
     : form_(form),
       most_(most),
       most_blocks_(std::max(processors, 1) * kBlocksEach),
-      contiguous_(program.tensor_count(), program.scalar_count(), program.outputs.size()),
       rows_(program.tensor_count(), program.scalar_count(), program.outputs.size()),
       strided_(program.tensor_count(), program.scalar_count(), program.outputs.size()),
       scalars_(scalars, scalars + program.scalar_count()) {
@@ -175,9 +174,17 @@ void Launcher::one(const Piece& piece, Queue& queue) const {
     any |= piece.axes[d].moves;
     all &= piece.axes[d].moves;
   }
-  if (any == all || piece.rank == 1) contiguous(piece, queue);
-  else if (piece.axes[piece.rank - 1].size >= kLongRow) rows(piece, queue);
-  else strided(piece, queue);
+  if (any == all) {  // what moves moves along all axes: they are one row
+    const Axis axis{piece.total, any};
+    Piece flat = piece;
+    flat.axes = &axis;
+    flat.rank = 1;
+    rows(flat, queue);
+  } else if (piece.axes[piece.rank - 1].size >= kLongRow) {
+    rows(piece, queue);
+  } else {
+    strided(piece, queue);
+  }
 }
 
 // Blocks for so many threads, or as many as the device has room for: a thread goes on where the last one ends.
@@ -214,24 +221,6 @@ void put_tensors(Arguments& a, const Layout& layout, const Piece& piece, size_t 
 
 }  // namespace
 
-void Launcher::contiguous(const Piece& piece, Queue& queue) const {
-  // several axes that all of the moving inputs move along are one
-  uint64_t moves = 0;
-  for (size_t d = 0; d < piece.rank; ++d) moves |= piece.axes[d].moves;
-  const Axis axis{piece.total, moves};
-  Piece flat = piece;
-  flat.axes = &axis;
-  flat.rank = 1;
-  Arguments a;
-  put_tensors(a, contiguous_, flat, input_bytes_.size(), output_bytes_.size(), scalars_);
-  const int64_t vectors = aligned(flat) ? piece.total / form_.vector : 0;
-  a.u32(contiguous_.elements, 0, static_cast<uint64_t>(piece.total));
-  a.u32(contiguous_.vectors, 0, static_cast<uint64_t>(vectors));
-  for (size_t k = 0; k < input_bytes_.size(); ++k) a.u32(contiguous_.moves, k, bit(moves, k));
-  const int64_t threads = vectors > 0 ? (vectors + form_.unroll - 1) / form_.unroll : piece.total;
-  queue.launch(Which::kContiguous, {blocks(threads, kThreads), 1, kThreads, 1}, a.bytes);
-}
-
 void Launcher::rows(const Piece& piece, Queue& queue) const {
   const size_t outer = piece.rank - 1;
   const int64_t columns = piece.axes[outer].size, rows = piece.total / columns;
@@ -249,7 +238,7 @@ void Launcher::rows(const Piece& piece, Queue& queue) const {
   }
   for (size_t k = 0; k < input_bytes_.size(); ++k) a.u32(rows_.moves, k, bit(piece.axes[outer].moves, k));
   // a block takes whole rows side by side where one row does not fill it
-  const int64_t work = vectors > 0 ? vectors : columns;
+  const int64_t work = vectors > 0 ? (vectors + form_.unroll - 1) / form_.unroll : columns;
   unsigned x = 1;
   while (x < kThreads && x < work) x *= 2;
   const unsigned across = blocks(work, x), y = kThreads / x;

@@ -13,9 +13,9 @@
 namespace onnxfuse::cuda {
 
 // The kernels of a module.
-enum class Which : uint8_t { kContiguous, kRows, kStrided };
-constexpr size_t kKernels = 3;
-constexpr const char* kKernelNames[kKernels] = {"contiguous", "rows", "strided"};
+enum class Which : uint8_t { kRows, kStrided };
+constexpr size_t kKernels = 2;
+constexpr const char* kKernelNames[kKernels] = {"rows", "strided"};
 
 struct Grid {
   unsigned blocks_x, blocks_y, threads_x, threads_y;
@@ -55,7 +55,6 @@ class Launcher {
   void refuse_overlap(const Tensor* inputs, const Space& space, void* const* outputs) const;
   void cut(const Piece& piece, Queue& queue) const;
   void one(const Piece& piece, Queue& queue) const;
-  void contiguous(const Piece& piece, Queue& queue) const;
   void rows(const Piece& piece, Queue& queue) const;
   void strided(const Piece& piece, Queue& queue) const;
   bool aligned(const Piece& piece) const noexcept;
@@ -63,7 +62,6 @@ class Launcher {
 
   Form form_;
   int64_t most_, most_blocks_;
-  ContiguousLayout contiguous_;
   RowsLayout rows_;
   StridedLayout strided_;
   std::vector<uint8_t> input_bytes_, output_bytes_;  // of an element

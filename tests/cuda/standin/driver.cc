@@ -30,7 +30,6 @@
 #include "device.h"
 #include "kernel_layout.h"
 
-using onnxfuse::cuda::ContiguousLayout;
 using onnxfuse::cuda::RowsLayout;
 using onnxfuse::cuda::StridedLayout;
 
@@ -279,18 +278,6 @@ struct Touched {
   bool sound = true;  // the numbers agree with each other
 };
 
-Touched touched(const ContiguousLayout& l, const Arguments& a, size_t count) {
-  Touched t;
-  t.y = a.u32(l.elements);
-  t.vectors = a.u32(l.vectors) != 0;
-  for (size_t k = 0; k < count; ++k) {
-    t.moves.push_back(a.u32(l.moves, k) == 1);
-    t.x.push_back(t.moves[k] ? t.y : 1);
-    t.sound &= a.u32(l.moves, k) <= 1;
-  }
-  return t;
-}
-
 // The last element that an input has along dims of which it has strides.
 uint64_t last_element(const Arguments& a, size_t size_at, size_t stride_at, size_t rank) {
   uint64_t last = 0;
@@ -505,9 +492,8 @@ int cuLaunchKernel(CUfunc_st* function, unsigned grid_x, unsigned grid_y, unsign
   if (threads > kBound) return wrong(k_LAUNCH_OUT_OF_RESOURCES, "a block of %u x %u threads", block_x, block_y);
   const Host& host = function->module->host;
   Arguments a;
-  const int error = function->name == "contiguous" ? prepare<ContiguousLayout>(host, arguments[0], a)
-                    : function->name == "rows"     ? prepare<RowsLayout>(host, arguments[0], a)
-                                                   : prepare<StridedLayout>(host, arguments[0], a);
+  const int error = function->name == "rows" ? prepare<RowsLayout>(host, arguments[0], a)
+                                             : prepare<StridedLayout>(host, arguments[0], a);
   if (error != kDone) return error;
   log("launch %d %s grid %u %u block %u %u stream %p over %s", function->module->number, function->name.c_str(), grid_x,
       grid_y, block_x, block_y, static_cast<void*>(stream), a.over.c_str());
