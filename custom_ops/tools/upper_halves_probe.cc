@@ -22,7 +22,7 @@ using Compute = OrtStatus* (*)(void* kernel, OrtKernelContext*);
 using Work = void (*)(void* user, size_t index);
 
 constexpr size_t kAdd = 27, kParallel = 274;  // positions in the table
-constexpr size_t kOld = kParallel + 1, kNew = 415;
+constexpr size_t kOld = 279, kNew = 415;    // entries that the library may read
 
 std::atomic<unsigned long> runs{0}, works{0}, soiled{0};
 const OrtApiBase* runtime = nullptr;
@@ -41,8 +41,10 @@ OrtStatus* watched_run(void* kernel, OrtKernelContext* context) noexcept {
 }
 
 OrtStatus* add(OrtCustomOpDomain* domain, const OrtCustomOp* op) {
-  compute = op->KernelComputeV2 == watched_run ? compute : op->KernelComputeV2;
-  const_cast<OrtCustomOp*>(op)->KernelComputeV2 = watched_run;
+  if (op->GetExecutionProviderType(op) == nullptr) {  // those of the CPU
+    compute = op->KernelComputeV2 == watched_run ? compute : op->KernelComputeV2;
+    const_cast<OrtCustomOp*>(op)->KernelComputeV2 = watched_run;
+  }
   return original->CustomOpDomain_Add(domain, op);
 }
 
