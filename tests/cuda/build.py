@@ -56,8 +56,9 @@ def build(root: Path, folder: Path) -> Standin:
 def code_of(model: onnx.ModelProto) -> dict[str, bytes]:
     """The container of each program that fused nodes have, by the program's text."""
     found = {}
-    for graph in graphs_of(model.graph):
-        held = {tensor.name: tensor.raw_data for tensor in graph.initializer}
+    graphs = list(graphs_of(model.graph))
+    held = {tensor.name: tensor.raw_data for graph in graphs for tensor in graph.initializer}
+    for graph in graphs:
         for node in graph.node:
             if node.domain == "onnxfuse":
                 found[next(a.s.decode() for a in node.attribute if a.name == "program")] = held[node.input[0]]

@@ -26,7 +26,10 @@ std::string_view code_of(const Ort& ort, const OrtKernelInfo* info) {
   int is_constant = 0;
   const OrtValue* value = nullptr;
   check(ort, ort.KernelInfoGetConstantInput_tensor(info, 0, &is_constant, &value));
-  if (is_constant == 0 || value == nullptr) throw std::invalid_argument("its first input, the GPU code, is no constant");
+  if (is_constant == 0 || value == nullptr)
+    throw std::invalid_argument(
+        "its first input, the GPU code, is no constant here (for nodes in a branch of an If, ONNX Runtime before 1.24 "
+        "does not take it for one)");
   const ShapeInfo shape = shape_of(ort, value);
   size_t rank = 0;
   check(ort, ort.GetDimensionsCount(shape.get(), &rank));
