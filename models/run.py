@@ -23,7 +23,9 @@ from models.catalog import ENTRIES, Entry
 from models.fetch import FetchError, fetch
 from onnxfuse.api import Result
 from onnxfuse.check.walk import nodes_of
+from onnxfuse.codegen import nvrtc
 from onnxfuse.errors import OnnxfuseError
+from onnxfuse.report.summary import Report
 from onnxfuse.timing import BenchReport
 
 SEED = 0
@@ -42,7 +44,8 @@ class Outcome:
 def process(entry: Entry, source: Path, target: Path, seconds: float) -> Outcome:
     """Optimize `source` into `target`, validate on the entry's own inputs, measure both. Raises OnnxfuseError."""
     feed = entry.feed(np.random.default_rng(SEED))
-    result = onnxfuse.optimize(source, target, inputs=feed)
+    targets = ("cpu", "cuda") if nvrtc.find() is not None else ("cpu",)
+    result = onnxfuse.optimize(source, target, inputs=feed, targets=targets)
     speed = onnxfuse.bench(source, target, inputs=feed, threads=(1,), seconds=seconds)
     return Outcome(entry, result, speed)
 
@@ -61,6 +64,9 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     for title in ("model", "nodes", "fused into", "largest\nerror", "ms before", "ms after", "faster by\n(10-90 %)"):
         view.add_column(title, justify="left" if title == "model" else "right", no_wrap=True)
     view.add_column("noise\n(10-90 %)", justify="right", style="dim", no_wrap=True)
+    cuda = any(outcome.result.report.codes for outcome in outcomes)
+    if cuda:
+        view.add_column("GPU code\n(registers)", justify="right", no_wrap=True)
     for outcome in outcomes:
         report = outcome.result.report
         before, after = outcome.speed.rows
@@ -74,8 +80,28 @@ def table(outcomes: Sequence[Outcome]) -> Table:
             f"{after.milliseconds:.3g}",
             Text(after.speedup.text(), style="bold green" if after.speedup.low > noise.high else ""),
             noise.text(),
+            *([code_text(report)] if cuda else []),
         )
     return view
+
+
+def code_text(report: Report) -> str:
+    """Bytes of a model's GPU code, and the most registers that a thread of its kernels takes."""
+    if not report.codes:
+        return "-"
+    most = max(max(code.registers.values()) for code in report.codes)
+    return f"{sum(code.bytes for code in report.codes) / 1024:.0f} KB ({most})"
+
+
+def code_line(outcomes: Sequence[Outcome]) -> str | None:
+    """What the GPU code is for; None without any."""
+    codes = [code for outcome in outcomes for code in outcome.result.report.codes]
+    if not codes:
+        return None
+    names = ", ".join(f"sm_{architecture}" for architecture in codes[0].facts)
+    local = max(code.frame for code in codes)
+    return (f"GPU code: {len(codes)} programs for {names} and PTX, compiled without a GPU; local memory: "
+            f"{f'at most {local} bytes' if local else 'none'}.")
 
 
 def chain_of(result: Result) -> tuple[str, ...]:
@@ -136,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"and without it. One thread, runs interleaved. Optimized models: {options.out}/",
         highlight=False,
     )
+    code = code_line(outcomes)
+    if code is not None:
+        console.print(code, highlight=False)
     if options.svg:
         options.svg.parent.mkdir(parents=True, exist_ok=True)
         picture = console.export_svg(title="make run", unique_id="run")

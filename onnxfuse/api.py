@@ -18,17 +18,18 @@ from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
 from onnxfuse.codegen import DEFAULT, Compiler, architecture_of_this_machine
-from onnxfuse.errors import CheckFailed, OnnxfuseError, SetupError, UsageError
+from onnxfuse.errors import CheckFailed, ModelError, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.ort_child import Child
 from onnxfuse.fusion.plan import PlanOptions, make_plan
 from onnxfuse.fusion.reserved import Reserved, asked, started
 from onnxfuse.library import library_path, register
 from onnxfuse.model.load import Model, from_proto, load
 from onnxfuse.model.save import save
-from onnxfuse.program import Program
+from onnxfuse.program import Program, ProgramError
 from onnxfuse.report import schema
 from onnxfuse.report.summary import Code, Report, collect_groups, collect_left, count_nodes
 from onnxfuse.rewrite import apply
+from onnxfuse.rewrite.kernels import has_code
 from onnxfuse.timing import BenchReport, measure
 
 __all__ = ["Result", "bench", "check_report", "explain", "library_path", "optimize", "register", "validate"]
@@ -52,7 +53,7 @@ def optimize(
     out: str | os.PathLike[str] | None = None,
     *,
     targets: Sequence[str] = ("cpu",),
-    cuda_arch: Sequence[int] | str | None = None,
+    cuda_arch: Sequence[int] | int | str | None = None,
     validate: bool = True,
     inputs: Inputs = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -100,7 +101,7 @@ def optimize(
             if validate:
                 _check_runtime(source.proto)
             options = {
-                "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+                "targets": sorted(set(targets), key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
                 **({} if compiler is None else {"cuda_arch": list(compiler.architectures)}),
                 "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
@@ -126,7 +127,7 @@ def optimize(
 
 def explain(
     model: Source, *, half_math: str = "float32", targets: Sequence[str] = ("cpu",),
-    cuda_arch: Sequence[int] | str | None = None, max_fusions: int | None = None,
+    cuda_arch: Sequence[int] | int | str | None = None, max_fusions: int | None = None,
     folder: str | os.PathLike[str] | None = None, verify: bool = False, progress: Progress = lambda text: None,
 ) -> Report:
     """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
@@ -134,7 +135,7 @@ def explain(
     compiler = _compiler(targets, cuda_arch)
     progress("reading")
     options: dict[str, Any] = {
-        "targets": sorted(targets, key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+        "targets": sorted(set(targets), key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
     }
     with _no_collection(), started() as child:  # meanwhile the model is read
         source = _load(model, folder, check=False)
@@ -220,13 +221,15 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _compiler(targets: Sequence[str], cuda_arch: Sequence[int] | str | None) -> Compiler | None:
+def _compiler(targets: Sequence[str], cuda_arch: Sequence[int] | int | str | None) -> Compiler | None:
     """What makes GPU code; None where none is asked for."""
     if "cuda" not in targets:
         if cuda_arch is not None:
             raise UsageError("architectures of GPUs are given, but the model will not run on one",
                              hint="--target cpu,cuda")
         return None
+    if isinstance(cuda_arch, int):
+        cuda_arch = (cuda_arch,)
     if isinstance(cuda_arch, str):
         if cuda_arch != "native":
             raise UsageError(f"unknown architecture {cuda_arch!r}", hint='numbers such as 80, or "native"')
@@ -234,11 +237,21 @@ def _compiler(targets: Sequence[str], cuda_arch: Sequence[int] | str | None) -> 
     return Compiler(DEFAULT if cuda_arch is None else cuda_arch)
 
 
+def _warnings(fused: onnx.ModelProto, compiler: Compiler | None, new: int) -> tuple[str, ...]:
+    """What a user would want to know before a session on a GPU says it."""
+    if compiler is None and new and has_code(fused):
+        return ("the model had GPU code, and its new fused nodes have none: it needs --target cpu,cuda for CUDA",)
+    return ()
+
+
 def _compile(compiler: Compiler, texts: Sequence[str], codes: list[Code], progress: Progress) -> dict[str, bytes]:
     """GPU code by the text of the program; `codes` gets what is said about it."""
     code = {}
-    for number, (text, kernels) in enumerate(zip(texts, compiler.compile([Program.parse(t) for t in texts]),
-                                                 strict=True)):
+    try:
+        programs = [Program.parse(text) for text in texts]
+    except ProgramError as error:  # of a node that the model had already
+        raise ModelError(f"the program of a fused node is damaged: {error}") from None
+    for number, (text, kernels) in enumerate(zip(texts, compiler.compile(programs), strict=True)):
         progress(f"compiling for the GPU: {number + 1} of {len(texts)}")
         code[text] = kernels.data
         codes.append(Code(text, kernels.text, len(kernels.data), kernels.facts))
@@ -270,6 +283,7 @@ def _fuse(
     record = Report(
         command=command, input=None if source.path is None else str(source.path), output=None, options=options,
         nodes_before=nodes_before, nodes_after=count_nodes(fused), new_groups=len(plan.groups),
+        warnings=_warnings(fused, compiler, len(plan.groups)),
         groups=collect_groups(fused), left=collect_left(plan.left), note=notes[0], codes=tuple(codes),
     )
     return fused, record

@@ -1,4 +1,5 @@
 // Entry points of libonnxfuse_test for what the library does to GPU code before the driver gets it.
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -83,7 +84,7 @@ ONNXFUSE_EXPORT int onnxfuse_test_cuda_unpack(const uint8_t* data, size_t len, c
     const cuda::Image& image = container.choose(major, minor);
     const std::vector<uint8_t> unpacked = cuda::Container::unpack(image);
     if (unpacked.size() > *size) throw std::invalid_argument("no room for the code");
-    std::memcpy(code, unpacked.data(), unpacked.size());
+    std::copy(unpacked.begin(), unpacked.end(), code);
     *size = unpacked.size();
     *architecture = image.architecture;
     *ptx = image.ptx;

@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 from onnxfuse.codegen import cache, container, cubin, nvrtc
 from onnxfuse.codegen.container import CUBIN, PTX, Image
@@ -60,26 +60,29 @@ class Compiler:
         self._store = cache.Cache(cache.folder()) if store is None else store
         known, unknown = nvrtc.supported(self._nvrtc, architectures)
         if unknown:
-            some = ", ".join(str(a) for a in self._nvrtc.architectures)
+            some = ", ".join(str(a) for a in self._nvrtc.architectures if a >= nvrtc.LOWEST)
             raise UsageError(f"NVRTC {self._nvrtc.version} makes no code for {', '.join(map(str, unknown))}",
-                             hint=f"it knows {some}")  # fmt: skip
+                             hint=f"it can be one of {some}")  # fmt: skip
+        if not known:
+            raise UsageError("no architecture is given", hint="such as 80,90, or leave it out for all recent ones")
         self.architectures = tuple(sorted(set(known)))
+        self._stopped = False
 
     @property
     def version(self) -> str:
         """Of NVRTC."""
         return self._nvrtc.version
 
-    def compile(self, programs: Sequence[Program], done: Callable[[], None] = lambda: None) -> Iterator[Kernels]:
+    def compile(self, programs: Sequence[Program], done: Callable[[], None] = lambda: None) -> Generator[Kernels, None, None]:
         """The code of each program, in order; `done` is called, from other threads, after each."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            waiting = [pool.submit(self._program, program, done) for program in programs]
-            try:
-                for future in waiting:
-                    yield future.result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        pool = ThreadPoolExecutor(AT_ONCE)
+        waiting = [pool.submit(self._program, program, done) for program in programs]
+        try:
+            for future in waiting:
+                yield future.result()
+        finally:  # when interrupted, after the compilations that are under way at most
+            self._stopped = not all(future.done() for future in waiting)
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _program(self, program: Program, done: Callable[[], None]) -> Kernels:
         first = shape_of(program)
@@ -113,7 +116,11 @@ class Compiler:
 
     def _cubins(self, program: Program, shape: Shape) -> _Cubins:
         text = emit(program, shape)
-        images = [Image(CUBIN, a, self._nvrtc.cubin(text, a)) for a in self.architectures]
+        images = []
+        for architecture in self.architectures:
+            if self._stopped:
+                raise CancelledError
+            images.append(Image(CUBIN, architecture, self._nvrtc.cubin(text, architecture)))
         return _Cubins(text, shape, images, {image.architecture: cubin.kernels(image.code) for image in images})
 
 

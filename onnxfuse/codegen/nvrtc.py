@@ -18,6 +18,8 @@ from onnxfuse.errors import SetupError
 
 OPTIONS = ("--std=c++17", "-default-device", "--fmad=false")
 """One set of options in a process: with others before, NVRTC gives other bytes for these."""
+LOWEST = 70
+"""The kernels take their arguments in a way that older GPUs do not have."""
 _PLACES = (("nvidia.cuda_nvrtc", ("lib", "bin")), ("nvidia.cu13", ("lib", "bin/x86_64", "bin")))
 _HARMLESS = "nvrtc: warning: Architectures prior to"
 _BUILTINS = "*nvrtc-builtins*"
@@ -112,8 +114,10 @@ def find() -> Nvrtc | None:
     """The compiler, or None where it is not installed. Raises SetupError for one that does not load."""
     for path in _files():
         try:
-            return Nvrtc(path)
-        except OSError as error:
+            compiler = Nvrtc(path)
+            compiler.version, compiler.architectures  # noqa: B018  # a library that is no NVRTC has no such functions
+            return compiler
+        except (AttributeError, OSError, CompileError) as error:
             raise SetupError(f"{path} does not load: {error}") from None
     return None
 
@@ -129,5 +133,5 @@ def need() -> Nvrtc:
 
 def supported(compiler: Nvrtc, wanted: Sequence[int]) -> tuple[list[int], list[int]]:
     """Those of `wanted` that the compiler knows, and the others."""
-    known = [a for a in wanted if a in compiler.architectures]
+    known = [a for a in wanted if a >= LOWEST and a in compiler.architectures]
     return known, [a for a in wanted if a not in known]

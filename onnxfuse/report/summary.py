@@ -139,7 +139,7 @@ def collect_groups(model: onnx.ModelProto) -> tuple[Group, ...]:
         ops = ops_of.get((node.domain, node.op_type), ())
         groups.append(
             Group(node.op_type, node.name, path, sources_of(node), ops, tuple(node.input[1:]), tuple(node.output),
-                  next((a.s.decode() for a in node.attribute if a.name == "program"), ""))
+                  next((a.s.decode(errors="replace") for a in node.attribute if a.name == "program"), ""))
         )
     return tuple(groups)
 

@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnxfuse.model.graphs import bodies
 from onnxfuse.rewrite.bodies import DOMAIN, is_fused
 
-__all__ = ["NO_CODE", "WISH", "attach", "lacks", "programs_of"]
+__all__ = ["NO_CODE", "WISH", "attach", "has_code", "lacks", "programs_of"]
 
 NO_CODE = b"\0"
 """What the input holds where there is no GPU code."""
@@ -35,7 +35,7 @@ def program_of(node: NodeProto) -> str | None:
     """The program of a fused node; None for other nodes."""
     if not is_fused(node) or not node.input:
         return None
-    return next((a.s.decode() for a in node.attribute if a.name == "program"), None)
+    return next((a.s.decode(errors="replace") for a in node.attribute if a.name == "program"), None)
 
 
 def programs_of(model: ModelProto) -> list[str]:
@@ -71,6 +71,14 @@ def _wrong(place: _Place, code: Mapping[str, bytes]) -> list[tuple[NodeProto, by
         if wanted is not None and place.seen.get(node.input[0]) != wanted:
             found.append((node, wanted))
     return found
+
+
+def has_code(model: ModelProto) -> bool:
+    """Whether a fused node has GPU code."""
+    return any(
+        program_of(node) is not None and len(place.seen.get(node.input[0], b"")) > len(NO_CODE)
+        for place in _places(model.graph, None, {}) for node in place.graph.node if node.domain == DOMAIN
+    )  # fmt: skip
 
 
 def lacks(model: ModelProto, code: Mapping[str, bytes]) -> bool:

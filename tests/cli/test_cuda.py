@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
+import time
 from pathlib import Path
 
 import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.codegen import container, nvrtc
-from onnxfuse.errors import SetupError
+from onnxfuse.codegen import Compiler, container, nvrtc
+from onnxfuse.codegen.cache import Cache
+from onnxfuse.errors import ModelError, SetupError, UsageError
+from onnxfuse.program import Program
 from tests.check.models import parse
 from tests.cli.test_commands import CHAIN, invoke
 
@@ -74,6 +78,7 @@ def test_registers_in_a_table(chain: Path) -> None:
     (["--target", "cpu,cuda", "--cuda-arch", "eighty"], 2, "compute capabilities such as 80,90"),
     (["--target", "cpu,cuda", "--cuda-arch", ","], 2, "compute capabilities such as 80,90"),
     (["--target", "cpu,cuda", "--cuda-arch", "42"], 2, "makes no code for 42"),
+    (["--target", "cpu,cuda", "--cuda-arch", "61"], 2, "it can be one of 70"),
     (["--cuda-arch", "80"], 2, "--target cpu,cuda"),
 ])  # fmt: skip
 def test_options_that_make_no_sense(
@@ -97,3 +102,65 @@ def test_without_a_compiler(chain: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_native_without_a_gpu(chain: Path) -> None:
     with pytest.raises(SetupError, match=r"driver|no GPU"):
         onnxfuse.optimize(chain, targets=("cpu", "cuda"), cuda_arch="native")
+
+
+def test_no_architecture(chain: Path) -> None:
+    with pytest.raises(UsageError, match="no architecture"):
+        onnxfuse.optimize(chain, targets=("cpu", "cuda"), cuda_arch=())
+    assert onnxfuse.explain(chain, targets=("cuda", "cpu", "cuda"), cuda_arch=80).options["targets"] == ["cpu", "cuda"]
+
+
+@pytest.mark.parametrize("program", [b"", b"garbage", b"\xff\xfe"])
+def test_a_damaged_program_in_the_input(chain: Path, tmp_path: Path, program: bytes) -> None:
+    """Costs an error that says so where it has to be compiled, and nothing where it has not."""
+    fused = onnxfuse.optimize(chain).model
+    (attribute,) = (a for node in fused.graph.node for a in node.attribute if a.name == "program")
+    attribute.s = program
+    onnx.save(fused, tmp_path / "damaged.onnx")
+    onnxfuse.explain(tmp_path / "damaged.onnx")
+    with pytest.raises(ModelError, match="program of a fused node is damaged"):
+        onnxfuse.optimize(tmp_path / "damaged.onnx", targets=("cpu", "cuda"), cuda_arch=80)
+
+
+def test_new_nodes_without_code_in_a_model_that_has_some(chain: Path, tmp_path: Path) -> None:
+    coded = onnxfuse.optimize(chain, targets=("cpu", "cuda"), cuda_arch=80).model
+    more = onnx.ModelProto()
+    more.CopyFrom(coded)
+    value = more.graph.output[0].name
+    more.graph.node.extend([
+        onnx.helper.make_node("CumSum", [value, "axis"], ["s"]), onnx.helper.make_node("Mul", ["s", "s"], ["t"]),
+        onnx.helper.make_node("Sub", ["t", "s"], ["end"]),
+    ])  # fmt: skip
+    more.graph.output.add(name="end").type.CopyFrom(more.graph.output[0].type)
+    (warning,) = onnxfuse.optimize(more, validate=False).report.warnings
+    assert "--target cpu,cuda" in warning
+    assert onnxfuse.optimize(more, validate=False, targets=("cpu", "cuda"), cuda_arch=80).report.warnings == ()
+
+
+def test_an_interrupt_does_not_wait_for_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chain: Path) -> None:
+    """What is left is not compiled once nobody waits for it."""
+    compiled = []
+    real = nvrtc.Nvrtc.cubin
+
+    def cubin(self: nvrtc.Nvrtc, text: str, architecture: int) -> bytes:
+        compiled.append(architecture)
+        return real(self, text, architecture)
+
+    monkeypatch.setattr(nvrtc.Nvrtc, "cubin", cubin)
+    programs = [Program.parse(f"onnxfuse 1\nin x0 f32\nt0 = {name}.f32 x0\nout t0\n") for name in ("exp", "neg") * 4]
+    made = Compiler(store=Cache(None)).compile(programs)
+    next(made)
+    made.close()
+    time.sleep(2.0)
+    assert len(compiled) < 5 * len(programs) - 5
+
+
+def test_a_library_that_is_no_compiler(monkeypatch: pytest.MonkeyPatch, chain: Path) -> None:
+    library = ctypes.util.find_library("c")
+    monkeypatch.setenv("ONNXFUSE_NVRTC", library or "libc.so.6")
+    nvrtc.find.cache_clear()
+    try:
+        with pytest.raises(SetupError, match="does not load"):
+            onnxfuse.optimize(chain, targets=("cpu", "cuda"))
+    finally:
+        nvrtc.find.cache_clear()
