@@ -73,7 +73,9 @@ class Compiler:
         """Of NVRTC."""
         return self._nvrtc.version
 
-    def compile(self, programs: Sequence[Program], done: Callable[[], None] = lambda: None) -> Generator[Kernels, None, None]:
+    def compile(
+        self, programs: Sequence[Program], done: Callable[[], None] = lambda: None
+    ) -> Generator[Kernels, None, None]:
         """The code of each program, in order; `done` is called, from other threads, after each."""
         pool = ThreadPoolExecutor(AT_ONCE)
         waiting = [pool.submit(self._program, program, done) for program in programs]
