@@ -25,7 +25,6 @@ from onnxfuse.api import Result
 from onnxfuse.check.walk import nodes_of
 from onnxfuse.codegen import nvrtc
 from onnxfuse.errors import OnnxfuseError
-from onnxfuse.report.summary import Report
 from onnxfuse.timing import BenchReport
 
 SEED = 0
@@ -64,9 +63,6 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     for title in ("model", "nodes", "fused into", "largest\nerror", "ms before", "ms after", "faster by\n(10-90 %)"):
         view.add_column(title, justify="left" if title == "model" else "right", no_wrap=True)
     view.add_column("noise\n(10-90 %)", justify="right", style="dim", no_wrap=True)
-    cuda = any(outcome.result.report.codes for outcome in outcomes)
-    if cuda:
-        view.add_column("GPU code\n(registers)", justify="right", no_wrap=True)
     for outcome in outcomes:
         report = outcome.result.report
         before, after = outcome.speed.rows
@@ -80,17 +76,8 @@ def table(outcomes: Sequence[Outcome]) -> Table:
             f"{after.milliseconds:.3g}",
             Text(after.speedup.text(), style="bold green" if after.speedup.low > noise.high else ""),
             noise.text(),
-            *([code_text(report)] if cuda else []),
         )
     return view
-
-
-def code_text(report: Report) -> str:
-    """Bytes of a model's GPU code, and the most registers that a thread of its kernels takes."""
-    if not report.codes:
-        return "-"
-    most = max(max(code.registers.values()) for code in report.codes)
-    return f"{sum(code.bytes for code in report.codes) / 1024:.0f} KB ({most})"
 
 
 def code_line(outcomes: Sequence[Outcome]) -> str | None:
@@ -99,9 +86,10 @@ def code_line(outcomes: Sequence[Outcome]) -> str | None:
     if not codes:
         return None
     names = ", ".join(f"sm_{architecture}" for architecture in codes[0].facts)
-    local = max(code.frame for code in codes)
-    return (f"GPU code: {len(codes)} programs for {names} and PTX, compiled without a GPU; local memory: "
-            f"{f'at most {local} bytes' if local else 'none'}.")
+    local, most = max(code.frame for code in codes), max(max(code.registers.values()) for code in codes)
+    return (f"GPU code, compiled without a GPU: {len(codes)} programs for {names} and PTX, "
+            f"{sum(code.bytes for code in codes) / 1024:.0f} KB; at most {most} registers, "
+            f"{f'{local} bytes of local memory' if local else 'no local memory'}.")
 
 
 def chain_of(result: Result) -> tuple[str, ...]:
