@@ -22,9 +22,9 @@ import onnxfuse
 from models.catalog import ENTRIES, Entry
 from models.fetch import FetchError, fetch
 from onnxfuse.api import Result
-from onnxfuse.check.walk import nodes_of
 from onnxfuse.codegen import nvrtc
 from onnxfuse.errors import OnnxfuseError
+from onnxfuse.report.summary import code_line
 from onnxfuse.timing import BenchReport
 
 SEED = 0
@@ -80,26 +80,13 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     return view
 
 
-def code_line(outcomes: Sequence[Outcome]) -> str | None:
-    """What the GPU code is for; None without any."""
-    codes = [code for outcome in outcomes for code in outcome.result.report.codes]
-    if not codes:
-        return None
-    names = ", ".join(f"sm_{architecture}" for architecture in codes[0].facts)
-    local, most = max(code.frame for code in codes), max(max(code.registers.values()) for code in codes)
-    return (f"GPU code, compiled without a GPU: {len(codes)} programs for {names} and PTX, "
-            f"{sum(code.bytes for code in codes) / 1024:.0f} KB; at most {most} registers, "
-            f"{f'{local} bytes of local memory' if local else 'no local memory'}.")
-
-
 def chain_of(result: Result) -> tuple[str, ...]:
     """The ops of the longest fused float32 group that multiplies, adds and applies an activation; () without one."""
     kinds = {"Sigmoid", "HardSigmoid", "Clip", "Tanh", "Relu"}
-    nodes = {node.op_type: node for node in nodes_of(result.model.graph) if node.domain == "onnxfuse"}
     best: tuple[str, ...] = ()
     for group in result.report.groups:
-        text = next(a.s.decode() for a in nodes[group.op].attribute if a.name == "program")
-        plain = all(line.endswith(" f32") or " pad " in line for line in text.splitlines() if line.startswith("in "))
+        declared = [line for line in group.program.splitlines() if line.startswith("in ")]
+        plain = all(line.endswith(" f32") or " pad " in line for line in declared)
         if plain and {"Mul", "Add"} <= set(group.ops) and kinds & set(group.ops) and len(best) < len(group.ops) < 12:
             best = group.ops
     return best
@@ -150,9 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"and without it. One thread, runs interleaved. Optimized models: {options.out}/",
         highlight=False,
     )
-    code = code_line(outcomes)
-    if code is not None:
-        console.print(code, highlight=False)
+    codes = [code for outcome in outcomes for code in outcome.result.report.codes]
+    if codes:
+        console.print(f"GPU code, compiled without a GPU: {code_line(codes)}.", highlight=False)
     if options.svg:
         options.svg.parent.mkdir(parents=True, exist_ok=True)
         picture = console.export_svg(title="make run", unique_id="run")

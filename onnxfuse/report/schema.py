@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from onnxfuse.check.compare import Comparison
@@ -38,7 +37,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "reserved_note": report.note,
         "validation": None if report.validation is None else validation_to_dict(report.validation),
         "warnings": list(report.warnings),
-        "cuda": [_code(code, report.groups) for code in report.codes],
+        "cuda": [_code(code, report.ops_of(code)) for code in report.codes],
     }
 
 
@@ -105,9 +104,9 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _code(code: Code, groups: Sequence[Group]) -> dict[str, Any]:
+def _code(code: Code, ops: list[str]) -> dict[str, Any]:
     return {
-        "ops": list(dict.fromkeys(group.op for group in groups if group.program == code.program)),
+        "ops": ops,
         "bytes": code.bytes,
         "kernels": {
             str(architecture): {name: dataclasses.asdict(kernel) for name, kernel in kernels.items()}

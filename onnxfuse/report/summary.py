@@ -22,9 +22,10 @@ from onnxfuse.codegen.cubin import Kernel
 from onnxfuse.fusion.plan import Left
 from onnxfuse.library import DOMAIN
 from onnxfuse.model.graphs import bodies
+from onnxfuse.rewrite.kernels import program_of
 from onnxfuse.version import __version__
 
-__all__ = ["Code", "Group", "LeftNode", "Report", "collect_groups", "count_nodes", "versions"]
+__all__ = ["Code", "Group", "LeftNode", "Report", "code_line", "collect_groups", "count_nodes", "versions"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +97,10 @@ class Report:
     warnings: tuple[str, ...] = ()
     codes: tuple[Code, ...] = ()
 
+    def ops_of(self, code: Code) -> list[str]:
+        """Op types of the fused nodes with this program."""
+        return list(dict.fromkeys(group.op for group in self.groups if group.program == code.program))
+
     @property
     def ops_fused(self) -> int:
         return sum(len(group.ops) for group in self.groups)
@@ -109,6 +114,16 @@ class Report:
     @property
     def passed(self) -> bool:
         return self.validation is None or self.validation.passed
+
+
+def code_line(codes: Sequence[Code]) -> str:
+    """Some GPU code in a few words: how much of it, for what, and what a thread of it takes."""
+    names = ", ".join(f"sm_{architecture}" for architecture in codes[0].facts)
+    frame = max(code.frame for code in codes)
+    return (f"{len(codes):,} program{'' if len(codes) == 1 else 's'} for {names} and PTX, "
+            f"{sum(code.bytes for code in codes) / 1024:,.0f} KB; "
+            f"at most {max(max(code.registers.values()) for code in codes)} registers, "
+            f"{f'at most {frame} bytes of' if frame else 'no'} local memory")
 
 
 def versions() -> dict[str, str | None]:
@@ -139,7 +154,7 @@ def collect_groups(model: onnx.ModelProto) -> tuple[Group, ...]:
         ops = ops_of.get((node.domain, node.op_type), ())
         groups.append(
             Group(node.op_type, node.name, path, sources_of(node), ops, tuple(node.input[1:]), tuple(node.output),
-                  next((a.s.decode(errors="replace") for a in node.attribute if a.name == "program"), ""))
+                  program_of(node) or "")
         )
     return tuple(groups)
 

@@ -13,7 +13,7 @@ from onnxfuse.check.compare import REPORTED, STEPS, TOLERANT, Comparison
 from onnxfuse.check.validate import ValidationReport
 from onnxfuse.library import one_line
 from onnxfuse.report.doctor import Finding
-from onnxfuse.report.summary import Group, LeftNode, Report
+from onnxfuse.report.summary import Group, LeftNode, Report, code_line
 from onnxfuse.timing import BenchReport
 
 __all__ = ["show_bench", "show_cuda", "show_doctor", "show_explanation", "show_node", "show_summary", "show_validation"]
@@ -75,18 +75,11 @@ def _show_codes(console: Console, report: Report, *, verbose: bool) -> None:
     """GPU code: a line, and with `verbose` a table by program."""
     if not report.codes:
         return
-    names = ", ".join(f"sm_{architecture}" for architecture in report.codes[0].facts)
-    frame = max(code.frame for code in report.codes)
-    local = f"at most {frame} bytes of local memory" if frame else "no local memory"
-    console.print(
-        f"GPU code: {plural(len(report.codes), 'program')} for {names} and PTX, "
-        f"{sum(code.bytes for code in report.codes) / 1024:,.0f} KB; "
-        f"at most {max(max(code.registers.values()) for code in report.codes)} registers, {local}"
-    )
+    console.print(f"GPU code: {code_line(report.codes)}")
     if verbose:
         table = _table("fused node", ("KB", "right"), "kernel", ("registers", "right"), ("local bytes", "right"))
         for code in report.codes:
-            ops = ", ".join(dict.fromkeys(group.op for group in report.groups if group.program == code.program))
+            ops = ", ".join(report.ops_of(code))
             for number, (name, registers) in enumerate(code.registers.items()):
                 frame = max(kernels[name].frame for kernels in code.facts.values())
                 first = (ops, f"{code.bytes / 1024:.1f}") if number == 0 else ("", "")
@@ -97,8 +90,7 @@ def _show_codes(console: Console, report: Report, *, verbose: bool) -> None:
 def show_cuda(console: Console, report: Report) -> None:
     """The CUDA text of every program."""
     for code in report.codes:
-        ops = ", ".join(dict.fromkeys(group.op for group in report.groups if group.program == code.program))
-        console.print(f"// ---- {ops}", markup=False)
+        console.print(f"// ---- {', '.join(report.ops_of(code))}", markup=False)
         console.print(code.text, markup=False)
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.model.graphs import bodies
-from onnxfuse.rewrite.bodies import DOMAIN, is_fused
+from onnxfuse.rewrite.bodies import is_fused
 
-__all__ = ["NO_CODE", "WISH", "attach", "has_code", "lacks", "programs_of"]
+__all__ = ["NO_CODE", "WISH", "attach", "graphs_of", "has_code", "lacks", "program_of", "programs_of"]
 
 NO_CODE = b"\0"
 """What the input holds where there is no GPU code."""
@@ -40,7 +40,7 @@ def program_of(node: NodeProto) -> str | None:
 
 def programs_of(model: ModelProto) -> list[str]:
     """The distinct programs of all fused nodes, in order."""
-    texts = (program_of(node) for graph in graphs_of(model.graph) for node in graph.node if node.domain == DOMAIN)
+    texts = (program_of(node) for graph in graphs_of(model.graph) for node in graph.node)
     return list(dict.fromkeys(text for text in texts if text is not None))
 
 
@@ -66,7 +66,7 @@ def _wrong(place: _Place, code: Mapping[str, bytes]) -> list[tuple[NodeProto, by
     """The nodes of one graph that need other code, with that code."""
     found = []
     for node in place.graph.node:
-        text = program_of(node) if node.domain == DOMAIN else None
+        text = program_of(node)
         wanted = code.get(text) if text is not None else None
         if wanted is not None and place.seen.get(node.input[0]) != wanted:
             found.append((node, wanted))
@@ -77,7 +77,7 @@ def has_code(model: ModelProto) -> bool:
     """Whether a fused node has GPU code."""
     return any(
         program_of(node) is not None and len(place.seen.get(node.input[0], b"")) > len(NO_CODE)
-        for place in _places(model.graph, None, {}) for node in place.graph.node if node.domain == DOMAIN
+        for place in _places(model.graph, None, {}) for node in place.graph.node
     )  # fmt: skip
 
 

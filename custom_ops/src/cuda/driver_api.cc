@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <exception>
-
 namespace onnxfuse::cuda {
 namespace {
 
