@@ -38,8 +38,8 @@ class HostQueue final : public Queue {
 }  // namespace onnxfuse::cuda
 
 // Runs a program as a CUDA device would. `form`: vector, unroll, resident; `most`: elements of one launch; `in`: x then c;
-// `out`: buffers of the iteration shape, which is written to `shape` (room for 64 dims) and `rank`; `kernels`: the three
-// kernels, `counts`: how often each was launched. 0: done; 1: the program is wrong; 2: anything else.
+// `out`: buffers of the iteration shape, which is written to `shape` (room for 64 dims) and `rank`; `kernels`: the two
+// kernels (null: there is none), `counts`: how often each was launched. 0: done; 1: the program is wrong; 2: anything else.
 ONNXFUSE_EXPORT int onnxfuse_test_cuda_run(const char* program, size_t len, const unsigned* form, int processors,
                                            int64_t most, const void* const* in, const int64_t* const* in_dims,
                                            const int* in_rank, void* const* out, int64_t* shape, int* rank,

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
-from onnxfuse.codegen import cache, container, cubin, nvrtc
+from onnxfuse.codegen import cache, container, cubin, nvrtc, toolchain
 from onnxfuse.codegen.container import CUBIN, PTX, Image
 from onnxfuse.codegen.kernels import RESIDENT, Shape, emit, shape_of
 from onnxfuse.errors import UsageError
@@ -17,10 +16,6 @@ from onnxfuse.program import Program
 
 DEFAULT = (75, 80, 90, 100, 120)
 """Compute capabilities of the default list: each runs on those of its own generation with a higher second digit."""
-PTX_FOR = 75
-PTX_VERSION = "6.3"
-"""What the PTX says that it is written in: with less than NVRTC's own version, older drivers take it, too. The kernels
-use nothing newer."""
 SCHEMA = 1
 """Of what is stored in the cache."""
 AT_ONCE = 2
@@ -37,8 +32,8 @@ class Kernels:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Cubins:
-    """A program compiled in one shape."""
+class _Compiled:
+    """A program compiled in one shape: the images of all cubins, and of the PTX that they were made from."""
 
     text: str
     shape: Shape
@@ -52,17 +47,16 @@ class _Cubins:
 
 
 class Compiler:
-    """Compiles for some architectures. Raises SetupError where there is no NVRTC, UsageError for an architecture that
-    it does not know."""
+    """Compiles for some architectures. Raises SetupError where NVRTC or nvJitLink is not there, UsageError for an
+    architecture that they do not know."""
 
     def __init__(self, architectures: Sequence[int] = DEFAULT, store: cache.Cache | None = None) -> None:
-        self._nvrtc = nvrtc.need()
+        self._tools = toolchain.need()
         self._store = cache.Cache(cache.folder()) if store is None else store
-        known, unknown = nvrtc.supported(self._nvrtc, architectures)
+        known, unknown = self._tools.supported(architectures)
         if unknown:
-            some = ", ".join(str(a) for a in self._nvrtc.architectures if a >= nvrtc.LOWEST)
-            raise UsageError(f"NVRTC {self._nvrtc.version} makes no code for {', '.join(map(str, unknown))}",
-                             hint=f"it can be one of {some}")  # fmt: skip
+            raise UsageError(f"{self.version.replace(', ', ' with ')} makes no code for {', '.join(map(str, unknown))}",
+                             hint=f"it can be one of {', '.join(map(str, self._tools.architectures))}")  # fmt: skip
         if not known:
             raise UsageError("no architecture is given", hint="such as 80,90, or leave it out for all recent ones")
         self.architectures = tuple(sorted(set(known)))
@@ -70,8 +64,8 @@ class Compiler:
 
     @property
     def version(self) -> str:
-        """Of NVRTC."""
-        return self._nvrtc.version
+        """Of NVRTC and nvJitLink."""
+        return self._tools.version
 
     def compile(
         self, programs: Sequence[Program], done: Callable[[], None] = lambda: None
@@ -88,7 +82,7 @@ class Compiler:
 
     def _program(self, program: Program, done: Callable[[], None]) -> Kernels:
         first = shape_of(program)
-        versions = [f"{SCHEMA}.{container.VERSION}", self.version, PTX_VERSION]
+        versions = [f"{SCHEMA}.{container.VERSION}", self.version, toolchain.PTX_VERSION]
         name = cache.key([emit(program, first), *nvrtc.OPTIONS, *versions, *map(str, self.architectures)])
         stored = self._store.get(name)
         made = _restored(stored, program) if stored is not None else None
@@ -100,30 +94,35 @@ class Compiler:
 
     def _compile(self, program: Program, first: Shape) -> Kernels:
         shapes = _smaller(first)
-        best = self._cubins(program, next(shapes))
+        best = self._in_shape(program, next(shapes))
         for shape in shapes:
             # Local memory costs more than what the shape gains. Some of it stays whatever the shape: CUDA's functions
             # of float64 have tables there for large angles.
             if best.frame == 0:
                 break
-            other = self._cubins(program, shape)
+            other = self._in_shape(program, shape)
             if other.frame >= best.frame:
                 break
             best = other
-        ptx = self._nvrtc.ptx(best.text, PTX_FOR)
-        ptx = re.sub(r"^\.version .*$", f".version {PTX_VERSION}", ptx, count=1, flags=re.MULTILINE)
         form = (best.shape.vector, best.shape.unroll, best.shape.resident)
-        data = container.pack([*best.images, Image(PTX, PTX_FOR, ptx.encode() + b"\0")], program.text, form)
-        return Kernels(best.text, best.shape, data, best.facts)
+        return Kernels(best.text, best.shape, container.pack(best.images, program.text, form), best.facts)
 
-    def _cubins(self, program: Program, shape: Shape) -> _Cubins:
-        text = emit(program, shape)
-        images = []
+    def _in_shape(self, program: Program, shape: Shape) -> _Compiled:
+        self._go_on()
+        text, virtual = emit(program, shape), self._tools.ptx_architecture(self.architectures)
+        ptx = self._tools.ptx(text, virtual)
+        images, facts = [Image(PTX, virtual, ptx)], {}
         for architecture in self.architectures:
-            if self._stopped:
-                raise CancelledError
-            images.append(Image(CUBIN, architecture, self._nvrtc.cubin(text, architecture)))
-        return _Cubins(text, shape, images, {image.architecture: cubin.kernels(image.code) for image in images})
+            self._go_on()
+            code = self._tools.cubin(ptx, architecture)
+            images.append(Image(CUBIN, architecture, code))
+            facts[architecture] = cubin.kernels(code)
+        return _Compiled(text, shape, images, facts)
+
+    def _go_on(self) -> None:
+        """Ends the work on a program that nobody waits for any more."""
+        if self._stopped:
+            raise CancelledError
 
 
 def _stored(made: Kernels) -> bytes:

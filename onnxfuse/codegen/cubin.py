@@ -6,14 +6,15 @@ import dataclasses
 import struct
 from collections.abc import Iterator
 
-_REGISTERS, _FRAME, _PARAMETERS = 0x2F, 0x11, 0x19
+_REGISTERS, _FRAME, _STACK, _PARAMETERS = 0x2F, 0x11, 0x12, 0x19
+"""Attributes; the frame is a function's own, the stack is that of a kernel with all that it calls."""
 _INFO = ".nv.info"
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """`registers` of a thread, `frame` bytes of local memory (above 0: values are spilled or indexed there), bytes of
-    `code`, bytes of `parameters`."""
+    """`registers` of a thread; `frame` bytes of local memory (above 0: values are spilled or indexed there), also of
+    functions that are called; bytes of `code`; bytes of `parameters`."""
 
     registers: int
     frame: int
@@ -71,9 +72,10 @@ def kernels(cubin: bytes) -> dict[str, Kernel]:
     registers: dict[str, int] = {}
     frames: dict[str, int] = {}
     for attribute, value in _records(by_name[_INFO].data):
-        if attribute in (_REGISTERS, _FRAME) and len(value) == 8:
+        if attribute in (_REGISTERS, _FRAME, _STACK) and len(value) == 8:
             number, count = struct.unpack("<II", value)
-            (registers if attribute == _REGISTERS else frames)[symbol(number)] = count
+            table, name = registers if attribute == _REGISTERS else frames, symbol(number)
+            table[name] = max(count, table.get(name, 0))
     found = {}
     for name, section in by_name.items():
         if name.startswith(f"{_INFO}."):

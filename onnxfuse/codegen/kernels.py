@@ -1,4 +1,5 @@
-"""Program -> CUDA C++: one module with two kernels, which cover every shape up to rank 8.
+"""Program -> CUDA C++: one module with two kernels, which cover every shape up to rank 8. A long program has the second
+one alone.
 
 `rows`     long rows along which every tensor moves or stands still: tensors of one shape (one row), biases, channels,
            outer products. Where a row begins in each tensor is found once a row
@@ -24,6 +25,9 @@ IN_FLIGHT = 4
 LARGEST = 256
 """Cost, in units of the instruction table, of all elements that one pass of a loop works on: beyond, a kernel computes
 longer than memory takes anyway, and its code only grows."""
+LONGEST = 2048
+"""Cost of a vector beyond which elements go one by one, in a single kernel. On any GPU such a program computes longer
+than memory takes, and each further copy of it costs the compiler more than the one before."""
 STEPPED = 4
 """Where elements differ by this factor in size, tensors of the longest go block by block: whole vectors of them would
 take too many registers."""
@@ -36,19 +40,28 @@ KERNELS = {"rows": "Rows", "strided": "Strided"}
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How vector loops are written: elements of a vector, vectors that a thread takes at once, and RESIDENT."""
+    """How loops are written: elements of a vector (1: there are none), vectors that a thread takes at once, and
+    RESIDENT."""
 
     vector: int
     unroll: int
     resident: int = RESIDENT
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Those of KERNELS that are written: `rows` is there for its vectors."""
+        return tuple(KERNELS) if self.vector > 1 else ("strided",)
+
 
 def shape_of(program: Program) -> Shape:
-    """A vector fills a block of the narrowest tensor; vectors at once as IN_FLIGHT asks and LARGEST allows."""
+    """A vector fills a block of the narrowest tensor; vectors at once as IN_FLIGHT asks and LARGEST allows. None at all
+    beyond LONGEST."""
     vector = BLOCK // min(_sizes(program))
     blocks = sum(vector * BYTES[i.dtype] // BLOCK for i in program.tensors)
     at_once = 1 if blocks >= IN_FLIGHT or _stepped_size(program) else 2 if blocks > 1 else IN_FLIGHT
     cost = vector * sum(INSTRUCTIONS[s.name].cost for s in program.statements)
+    if cost > LONGEST:
+        return Shape(1, 1)
     while at_once > 1 and at_once * cost > LARGEST:
         at_once //= 2
     return Shape(vector, at_once)
@@ -81,20 +94,20 @@ class _Text:
         self.statements = needed[::-1]
         self.read = [(k, i) for k, i in enumerate(program.tensors) if i.name in read]
         self.longest = _stepped_size(program)
-        self.needs = {"types", "bits", "blocks", "division"}
+        self.needs = {"types", "bits", "division"} | ({"blocks"} if shape.vector > 1 else set())
         for dtype in (*(i.dtype for i in program.inputs), *(t for _, t in self.outputs)):
             self.needs.update(lanes.sections(dtype))
 
     def module(self) -> str:
         counts = layout.counts(self.program)
         body = self.compute()
-        kernels = [self.rows(), self.strided()]
+        kernels = {"rows": self.rows, "strided": self.strided}
         heading = ["// A fused program and its kernels, written by onnxfuse. Options: --std=c++17 --fmad=false", "//"]
         return "\n\n".join([
             "\n".join([*heading, *(f"//   {line}" for line in self.program.text.splitlines())]),
             device.sections(self.needs), body,
-            *(text for name, kernel in zip(KERNELS.values(), kernels, strict=True)
-              for text in (layout.declaration(name, *counts), kernel)),
+            *(text for name in self.shape.kernels
+              for text in (layout.declaration(KERNELS[name], *counts), kernels[name]())),
         ]) + "\n"  # fmt: skip
 
     # ---- the program

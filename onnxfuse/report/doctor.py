@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.check import sessions
-from onnxfuse.codegen import cache, nvrtc
+from onnxfuse.codegen import cache, nvjitlink, nvrtc, toolchain
 from onnxfuse.errors import OnnxfuseError
 from onnxfuse.library import library_path
 from onnxfuse.program.program import Program
@@ -131,16 +131,24 @@ def _gpu() -> Finding:
 
 
 def _compiler() -> Finding:
-    """What `--target cuda` compiles with; none is no fault."""
-    what = "GPU compiler"
-    try:
-        compiler = nvrtc.find()
-        if compiler is None:
-            return Finding(what, "none", advice='for --target cuda: pip install "onnxfuse[cuda]"')
-        kept, most = cache.folder() or "no folder", max(compiler.architectures)
-        return Finding(what, f"NVRTC {compiler.version}, up to sm_{most}; compiled code is kept in {kept}")
-    except (OnnxfuseError, nvrtc.CompileError) as error:
-        return Finding(what, str(error), False, "reinstall it, or unset ONNXFUSE_NVRTC")
+    """What `--target cuda` compiles with; none, or a part of it, is no fault."""
+    what, there, absent = "GPU compiler", [], []
+    for library, find in ((nvrtc.LIBRARY, nvrtc.find), (nvjitlink.LIBRARY, nvjitlink.find)):
+        try:
+            found = find()
+        except OnnxfuseError as error:
+            return Finding(what, str(error), False, f"reinstall it, or unset {library.variable}")
+        if found is None:
+            absent.append(library.name)
+        else:
+            there.append(f"{library.name} {found.version}")
+    if absent:
+        found_words = f"{there[0]} without {absent[0]}" if there else "none"
+        return Finding(what, found_words, advice='for --target cuda: pip install "onnxfuse[cuda]"')
+    tools, kept = toolchain.need(), cache.folder() or "no folder"
+    if not tools.architectures:
+        return Finding(what, f"{tools.version} have no architecture in common", False, "reinstall both")
+    return Finding(what, f"{tools.version}, up to sm_{tools.architectures[-1]}; compiled code is kept in {kept}")
 
 
 def _library() -> list[Finding]:

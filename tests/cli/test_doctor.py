@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from onnxfuse.cli import cli
-from onnxfuse.codegen import nvrtc
+from onnxfuse.codegen import nvjitlink, nvrtc
 from onnxfuse.library import find_library
 from onnxfuse.report import doctor
 
@@ -32,10 +32,11 @@ def test_the_compiler_for_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         monkeypatch.setenv("ONNXFUSE_CUDA_CACHE", str(tmp_path))
         assert f"NVRTC {nvrtc.need().version}" in found("GPU compiler").found
         assert str(tmp_path) in found("GPU compiler").found
-    monkeypatch.setattr(nvrtc, "find", lambda: None)
-    assert found("GPU compiler").ok
-    assert "onnxfuse[cuda]" in found("GPU compiler").advice
-    monkeypatch.undo()
+    for one in (nvrtc, nvjitlink):  # one without the other is none
+        monkeypatch.setattr(one, "find", lambda: None)
+        assert found("GPU compiler").ok
+        assert "onnxfuse[cuda]" in found("GPU compiler").advice
+        monkeypatch.undo()
     nvrtc.find.cache_clear()
     broken = tmp_path / "libnvrtc.so.12"
     broken.write_bytes(b"this is no library")

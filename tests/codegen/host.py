@@ -47,7 +47,7 @@ class HostModules:
             lines += [
                 f'extern "C" void p{number}_{kernel}(const unsigned* grid, const unsigned* block, const void* bytes) '
                 f"{{ launch(p{number}::{kernel}, grid, block, bytes); }}"
-                for kernel in KERNELS
+                for kernel in shape.kernels
             ]
         source, library = folder / "modules.cpp", folder / "modules.so"
         source.write_text("\n".join(lines), encoding="utf-8")

@@ -88,9 +88,8 @@ class CudaLibrary:
     ) -> tuple[int, ...]:  # fmt: skip
         text, error = program.text.encode(), ctypes.create_string_buffer(_MESSAGE)
         dims = [(ctypes.c_int64 * max(np.ndim(x), 1))(*np.shape(x)) for x in inputs]
-        kernels = (ctypes.c_void_p * len(KERNELS))(
-            *(ctypes.cast(getattr(host, f"p{number}_{kernel}"), ctypes.c_void_p).value for kernel in KERNELS)
-        )
+        written = {k: ctypes.cast(getattr(host, f"p{number}_{k}"), ctypes.c_void_p).value for k in shape.kernels}
+        kernels = (ctypes.c_void_p * len(KERNELS))(*(written.get(kernel) for kernel in KERNELS))
         counts, made, rank = (ctypes.c_int * len(KERNELS))(), (ctypes.c_int64 * _RANK)(), ctypes.c_int()
         failed = self._library.onnxfuse_test_cuda_run(
             text, ctypes.c_size_t(len(text)), (ctypes.c_uint * 3)(shape.vector, shape.unroll, shape.resident),

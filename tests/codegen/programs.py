@@ -40,3 +40,20 @@ CHAINS: dict[str, Program] = {
                       "t0 = cast.u8.i64 x1; t1 = add.i64 x0 t0; t2 = cast.bf16.f32 x2; t3 = cast.f32.i64 t2; "
                       "t4 = lt.i64.bool t1 t3; out t1; out t4"),
 }  # fmt: skip
+
+
+def long_program(dtype: str, cost: int) -> Program:
+    """Sums and differences in float32, so many that they cost this much: long to run and quick to compile."""
+    lines = [f"in x0 {dtype}", f"in x1 {dtype}"]
+    a, b = "x0", "x1"
+    if dtype != "f32":
+        lines += [f"t0 = cast.{dtype}.f32 x0", f"t1 = cast.{dtype}.f32 x1"]
+        a, b = "t0", "t1"
+    count = len(lines) - 2
+    for k in range(cost):
+        lines.append(f"t{count} = {('add', 'sub')[k % 2]}.f32 {a} {b}")
+        a, count = f"t{count}", count + 1
+    if dtype != "f32":
+        lines.append(f"t{count} = cast.f32.{dtype} {a}")
+        a = f"t{count}"
+    return Program.parse("".join(f"{line}\n" for line in ("onnxfuse 1", *lines, f"out {a}")))

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.codegen import Compiler, Shape, build, container, cubin, emit
+from onnxfuse.codegen import Compiler, Shape, build, container, cubin, emit, toolchain
 from onnxfuse.codegen.cache import Cache
 from onnxfuse.codegen.kernels import KERNELS
+from onnxfuse.codegen.toolchain import Toolchain
 from onnxfuse.errors import UsageError
 from onnxfuse.program import Program
 from tests.codegen.programs import CHAINS
@@ -31,7 +32,7 @@ def test_default_list(tmp_path: Path) -> None:
         assert found is not None
         images = found.images
         assert [(i.kind, i.architecture) for i in images] == [
-            *((container.CUBIN, a) for a in build.DEFAULT), (container.PTX, build.PTX_FOR),
+            *((container.CUBIN, a) for a in build.DEFAULT), (container.PTX, toolchain.PTX_FOR),
         ]  # fmt: skip
         assert found.form == dataclasses.astuple(kernels.shape)
         assert len(kernels.data) < 100_000
@@ -44,7 +45,7 @@ def test_default_list(tmp_path: Path) -> None:
         assert images[-1].code.endswith(b"\0")
 
     again = Compiler(store=Cache(tmp_path))
-    again._nvrtc = dataclasses.make_dataclass("Nothing", [("version", str)])(compiler.version)
+    again._tools = dataclasses.make_dataclass("Nothing", [("version", str)])(compiler.version)
     assert list(again.compile(SOME)) == made
 
 
@@ -54,6 +55,35 @@ def test_other_architectures(tmp_path: Path) -> None:
     assert list(made.facts) == [80, 90]
     with pytest.raises(UsageError, match="no code for 42, 81"):
         Compiler([42, 80, 81], store)
+
+
+def test_ptx_for_the_oldest(compiler: Toolchain) -> None:
+    """PTX runs on every architecture that there is a cubin for, which is made from it."""
+    if 70 not in compiler.architectures:
+        pytest.skip(f"{compiler.version} make no code for compute capability 7.0")
+    (made,) = Compiler([80, 70], Cache(None)).compile(SOME[:1])
+    found = container.unpack(made.data)
+    assert found is not None
+    images = [(i.kind, i.architecture) for i in found.images]
+    assert images == [(container.CUBIN, 70), (container.CUBIN, 80), (container.PTX, 70)]
+    assert [compiler.cubin(found.images[2].code, i.architecture) for i in found.images[:2]] == [
+        i.code for i in found.images[:2]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", ["nvrtc", "nvjitlink"])
+def test_versions_of_the_tools(compiler: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    """Both are named, and code that was made with others is not taken from the cache."""
+    first = Compiler([80], Cache(tmp_path))
+    assert first.version == f"NVRTC {compiler.nvrtc.version}, nvJitLink {compiler.nvjitlink.version}"
+    list(first.compile(SOME[:1]))
+    list(first.compile(SOME[:1]))
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setattr(getattr(compiler, tool), "version", "12.99")
+    other = Compiler([80], Cache(tmp_path))
+    assert "12.99" in other.version
+    list(other.compile(SOME[:1]))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_local_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxfuse.codegen import Shape
+from onnxfuse.codegen import Shape, emit, shape_of
+from onnxfuse.codegen.kernels import LONGEST
 from onnxfuse.program import Builder, Program
 from onnxfuse.program.dtypes import NUMPY
 from onnxfuse.program.instructions import FLOATS, HALVES, INSTRUCTIONS, INTS
 from tests.codegen.host import HostModules
 from tests.codegen.instructions import Group, groups
+from tests.codegen.programs import long_program
 from tests.custom_ops import accuracy_samples as samples
 from tests.custom_ops.machine import MachineLibrary, equal_bits
 from tests.custom_ops.test_machine import numbers, specials
@@ -231,3 +233,23 @@ def test_shapes_of_loops(tmp_path_factory: pytest.TempPathFactory, shape: Shape)
             for mine, right in zip(modules.run(0, "rows", xs, grid=grid), modules.run(0, "strided", xs),
                                    strict=True):  # fmt: skip
                 same(mine, right)
+
+
+@pytest.mark.parametrize(("dtype", "vector"), [("f32", 4), ("f16", 8), ("u8", 16)])
+def test_long_programs(tmp_path_factory: pytest.TempPathFactory, dtype: str, vector: int) -> None:
+    """A program whose vectors cost more than LONGEST has none, and one kernel for all layouts."""
+    assert shape_of(long_program(dtype, LONGEST // vector - 50)).vector == vector
+    program = long_program(dtype, LONGEST // vector + 1)
+    assert shape_of(program) == Shape(1, 1)
+    assert shape_of(program).kernels == ("strided",)
+    assert "rows" not in emit(program)
+    modules = HostModules([program], tmp_path_factory.mktemp("long"))
+    for shapes in ([(0,), (0,)], [(1,), (1,)], [(5, 67), (5, 67)], [(5, 67), (67,)], [(3, 1, 5), (3, 4, 1)]):
+        for offset in (0, 1):
+            xs = [numbers(dtype, int(np.prod(s)), k).reshape(s) for k, s in enumerate(shapes)]
+            if dtype == "u8":
+                xs = [x % 100 for x in xs]  # what leaves has to be in range
+            with np.errstate(over="ignore", invalid="ignore"):
+                (want,) = program.evaluate(xs)
+            (got,) = modules.run(0, "strided", xs, offset=offset)
+            same(got, want)

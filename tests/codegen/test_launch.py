@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxfuse.codegen import layout
+from onnxfuse.codegen import Shape, layout
 from onnxfuse.codegen.container import CUBIN, PTX, Image, pack
 from onnxfuse.program import Program
 from onnxfuse.program.dtypes import NUMPY
@@ -132,6 +132,23 @@ def test_more_dims_than_the_kernels_have(library: CudaLibrary, modules: HostModu
     second = tuple(1 if d % 2 else 2 for d in range(rank))
     launches = check(library, modules, "fma", filled("fma", [first, second, ()]))
     assert sum(launches.values()) == 2 ** (rank - 8)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> HostModules:
+    """The same programs as if they were long: without vectors."""
+    return HostModules(list(PROGRAMS.values()), tmp_path_factory.mktemp("single"), shapes=[Shape(1, 1)] * len(PROGRAMS))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize(("name", "shapes"), [(name, shapes) for name, shapes, _ in LAYOUTS])
+def test_without_vectors(
+    library: CudaLibrary, single: HostModules, name: str, shapes: list[tuple[int, ...]], offset: int
+) -> None:
+    """One kernel serves all layouts, whole and in pieces."""
+    inputs = filled(name, shapes)
+    assert check(library, single, name, inputs, offset=offset) == {"strided": 1}
+    assert set(check(library, single, name, inputs, most=64, processors=2)) == {"strided"}
 
 
 def test_random_shapes(library: CudaLibrary, modules: HostModules) -> None:

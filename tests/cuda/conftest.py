@@ -15,7 +15,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxfuse
-from onnxfuse.codegen import nvrtc
+from onnxfuse.codegen import nvjitlink, nvrtc
 from onnxfuse.fusion.reserved import Reserved
 from tests.cuda import models
 from tests.cuda.build import Standin, build, write_map
@@ -35,8 +35,8 @@ def _able() -> None:
         pytest.skip("the stand-in for the CUDA driver is for Linux")
     if shutil.which("g++") is None:
         pytest.skip("the stand-ins need g++")
-    if nvrtc.find() is None:
-        pytest.skip('NVRTC is not installed: pip install "onnxfuse[cuda]"')
+    if nvrtc.find() is None or nvjitlink.find() is None:
+        pytest.skip('NVRTC or nvJitLink is not installed: pip install "onnxfuse[cuda]"')
     if tuple(map(int, ort.__version__.split(".")[:2])) < (1, 24):
         pytest.skip(f"providers with kernels as plugins need ONNX Runtime 1.24; this is {ort.__version__}")
     if "asan" in os.environ.get("LD_PRELOAD", ""):
@@ -54,8 +54,8 @@ def plain(_able: None) -> Models:
     """The models as they were before."""
     made = {name: models.affine(x, b) for name, (x, _, b, _) in models.LAYOUTS.items()}
     return made | {
-        f.__name__: f() for f in (models.half, models.half_products, models.outputs, models.mixed, models.branches,
-                                  models.loop, models.many)
+        f.__name__: f() for f in (models.half, models.half_products, models.long, models.outputs, models.mixed,
+                                  models.branches, models.loop, models.many, models.normalization)
     }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
+from onnxfuse.codegen.kernels import LONGEST
+
 Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 
@@ -86,6 +88,14 @@ def half_products() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def long() -> onnx.ModelProto:
+    """A node so long that its code has no vectors."""
+    count = LONGEST // 4 + 1
+    names = ["x", *(f"t{k}" for k in range(1, count)), "y"]
+    steps = [f"{names[k + 1]} = {('Sub', 'Add')[k % 2]}({names[k]}, b)" for k in range(count)]
+    return _model(f"g (float[N, 64] x, float[64] b) => (float[N, 64] y) {{ {' '.join(steps)} }}")
+
+
 def outputs() -> onnx.ModelProto:
     """Two outputs of one node, the first of which the second is made from."""
     return _model(
@@ -152,6 +162,17 @@ def many() -> onnx.ModelProto:
         w=(rng.standard_normal((64, 64)) / 8).astype(np.float32), b=rng.standard_normal(64).astype(np.float32),
         zero=np.array(0),
     )  # fmt: skip
+
+
+def normalization() -> onnx.ModelProto:
+    """A normalization by channel, which is fused on a GPU only, before a group that is fused everywhere."""
+    return _model(
+        """g (float[N, 4, 30] x) => (float[N, 4, 30] y)
+            <float[4] s = {1, 2, 4, 8}, float[4] v = {4, 0.25, 16, 1}, int64 two = {2}> {
+            n = BatchNormalization<epsilon = 0.0>(x, s, s, v, v) r = Relu(n)
+            c = CumSum(r, two) a = Sub(c, x) y = Mul(a, c)
+        }"""
+    )
 
 
 def floats(*shape: int, seed: int = 0) -> Array:

@@ -41,7 +41,7 @@ class Server:
 
     def create(
         self, name: str, model: bytes, *, gpu: bool = True, library: bool = True, pattern: bool = False,
-        save: str | None = None, names: str | None = None,
+        save: str | None = None, names: str | None = None, device: str | None = None,
     ) -> list[str]:  # fmt: skip
         """A session under a name; its providers. `pattern`: tensors share blocks of memory."""
         options = ort.SessionOptions()
@@ -52,6 +52,8 @@ class Server:
             options.optimized_model_filepath = save
         if names is not None:
             options.add_session_config_entry("onnxfuse.names", names)
+        if device is not None:
+            options.add_session_config_entry("onnxfuse.device", device)
         if library:
             options.register_custom_ops_library(self._library)
         if gpu:

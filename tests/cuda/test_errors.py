@@ -162,6 +162,7 @@ def test_code_that_is_no_constant(gpu: Child, fused: Models) -> None:
 AT_CREATION = {
     "cuModuleLoadDataEx=2": r"CUDA: cuModuleLoadDataEx of code for sm_80: CUDA_ERROR_OUT_OF_MEMORY \(2\): out of memo",
     "cuModuleLoadDataEx=218": r"CUDA: cuModuleLoadDataEx of code for sm_80 \(line 1: what is it\?\): CUDA_ERROR_INV",
+    "cuModuleLoadDataEx=209": r"CUDA: cuModuleLoadDataEx of code for sm_80 by a driver for CUDA 12\.0: CUDA_ERROR_NO_B",
     "cuModuleGetFunction=500": r"CUDA: cuModuleGetFunction of rows: CUDA_ERROR_NOT_FOUND \(500\)",
     "cuDevicePrimaryCtxRetain=2": r"CUDA: cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY",
     "cuCtxPushCurrent=201": r"CUDA: cuCtxPushCurrent: CUDA_ERROR_INVALID_CONTEXT",
@@ -188,6 +189,13 @@ def test_ptx_that_the_driver_refuses(gpu: Child, fused: Models) -> None:
     """The message has what the driver's compiler said."""
     gpu.environment(STANDIN_CC="90", STANDIN_FAIL="cuModuleLoadDataEx=218")
     words = r"CUDA: cuModuleLoadDataEx of PTX for compute_75 \(line 1: what is it\?\): CUDA_ERROR_INVALID_PTX \(218\)"
+    refused(gpu, fused["row"], words)
+
+
+def test_driver_that_is_older_than_the_ptx(gpu: Child, fused: Models) -> None:
+    """The message has the CUDA version of the driver."""
+    gpu.environment(STANDIN_CC="90", STANDIN_FAIL="cuModuleLoadDataEx=222")
+    words = r"CUDA: cuModuleLoadDataEx of PTX for compute_75 by a driver for CUDA 12\.0: CUDA_ERROR_UNSUPPORTED_PTX_V"
     refused(gpu, fused["row"], words)
 
 

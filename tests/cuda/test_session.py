@@ -88,6 +88,13 @@ def test_half_between_nodes_that_the_cpu_widens(gpu: Child, fused: Models, plain
     np.testing.assert_allclose(got, gpu.run("plain", **feeds)[0], rtol=2e-2, atol=2e-2)
 
 
+def test_long_node(gpu: Child, fused: Models) -> None:
+    """Its module has one kernel, which runs what another node's `rows` would."""
+    assert len(fused_nodes(fused["long"])) == 1
+    _, lines = on_both(gpu, fused["long"], x=floats(50, 64), b=floats(64, seed=1))
+    assert [launch.kernel for launch in launches(lines)] == ["strided"]
+
+
 def test_several_outputs(gpu: Child, fused: Models) -> None:
     feeds = {"x": floats(33, 80), "a": floats(33, 80, seed=1), "b": floats(80, seed=2)}
     (u, v), lines = on_both(gpu, fused["outputs"], **feeds)
@@ -277,3 +284,18 @@ def test_the_same_file_on_the_cpu(start: Start, fused: Models, plain: Models, na
     for one, other in zip(child.run("fused", **feeds), child.run("plain", **feeds), strict=True):
         np.testing.assert_allclose(one, other, rtol=4e-3, atol=4e-3)
     assert child.lines() == []
+
+
+def test_nodes_for_a_gpu_alone(gpu: Child, fused: Models) -> None:
+    """They are launched where the session is told that there is a GPU; elsewhere they are the nodes they replace."""
+    model = fused["normalization"]
+    assert [node.op_type for node in fused_nodes(model)] == ["FusedDevice1", "FusedElementwise1"]
+    x = floats(3, 4, 30)
+    want = None
+    for provider, device, nodes in ((False, None, 0), (False, "cuda", 0), (True, None, 1), (True, "cuda", 2)):
+        gpu.create("own", model, gpu=provider, device=device)
+        (y,) = gpu.run("own", x=x)
+        gpu.drop("own")
+        assert len(launches(gpu.lines())) == nodes
+        want = y if want is None else want
+        np.testing.assert_allclose(y, want, rtol=1e-6)

@@ -15,11 +15,11 @@ done
 rm -rf "$VENV"
 "$python" -m venv "$VENV"
 pip=("$VENV/bin/python" -m pip --disable-pip-version-check --quiet)
-# name>=version of the section of dependencies, turned into name==version
-sed -n '/^dependencies = \[/,/^\]/p' pyproject.toml | grep -o '"[^"]*>=[^"]*"' | tr -d '"' | sed 's/>=/==/' \
-    > "$VENV/oldest.txt"
+# name>=version of the dependencies and of the compilers for GPUs, turned into name==version
+sed -n '/^dependencies = \[/,/^\]/p; /^cuda = \[/,/^\]/p' pyproject.toml \
+    | grep -o '"[^"]*>=[^"]*"' | tr -d '"' | sed 's/>=/==/' > "$VENV/oldest.txt"
 cat "$VENV/oldest.txt"
 "${pip[@]}" install -r "$VENV/oldest.txt" "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
 PATH="$PWD/$VENV/bin:$PATH" "${pip[@]}" install --no-build-isolation --config-settings=build-dir=build/test \
-    --constraint "$VENV/oldest.txt" --editable ".[cpu,test]"
+    --constraint "$VENV/oldest.txt" --editable ".[cpu,cuda,test]"
 "$VENV/bin/python" -m pytest "$@"

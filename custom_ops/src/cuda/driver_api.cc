@@ -41,6 +41,12 @@ int Driver::attribute(int number, Device device) const {
   return value;
 }
 
+std::string Driver::cuda_version() const {
+  int version = 0;
+  if (cuDriverGetVersion(&version) != 0) return "";
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 Current::Current(const Driver& driver, Context context) : driver_(driver) {
   Context now = nullptr;
   driver.check(driver.cuCtxGetCurrent(&now), "cuCtxGetCurrent");

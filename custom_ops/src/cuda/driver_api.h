@@ -61,6 +61,9 @@ class Driver {
   static constexpr int kProcessors = 16, kMajor = 75, kMinor = 76;
   int attribute(int number, Device device) const;
 
+  // The CUDA version that it was made for, such as "12.4"; empty where it does not say.
+  std::string cuda_version() const;
+
  private:
   Driver();
 };

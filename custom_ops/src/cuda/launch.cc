@@ -174,17 +174,15 @@ void Launcher::one(const Piece& piece, Queue& queue) const {
     any |= piece.axes[d].moves;
     all &= piece.axes[d].moves;
   }
+  const Axis axis{piece.total, any};
+  Piece flat = piece;
   if (any == all) {  // what moves moves along all axes: they are one row
-    const Axis axis{piece.total, any};
-    Piece flat = piece;
     flat.axes = &axis;
     flat.rank = 1;
-    rows(flat, queue);
-  } else if (piece.axes[piece.rank - 1].size >= kLongRow) {
-    rows(piece, queue);
-  } else {
-    strided(piece, queue);
   }
+  const bool long_rows = flat.rank == 1 || flat.axes[flat.rank - 1].size >= kLongRow;
+  if (long_rows && has(form_, Which::kRows)) rows(flat, queue);
+  else strided(flat, queue);
 }
 
 // Blocks for so many threads, or as many as the device has room for: a thread goes on where the last one ends.

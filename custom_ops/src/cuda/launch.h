@@ -17,6 +17,9 @@ enum class Which : uint8_t { kRows, kStrided };
 constexpr size_t kKernels = 2;
 constexpr const char* kKernelNames[kKernels] = {"rows", "strided"};
 
+// Whether a module has the kernel. Without vectors `strided` serves all layouts.
+constexpr bool has(const Form& form, Which kernel) noexcept { return kernel == Which::kStrided || form.vector > 1; }
+
 struct Grid {
   unsigned blocks_x, blocks_y, threads_x, threads_y;
 };

@@ -13,7 +13,7 @@ namespace onnxfuse::cuda {
 // last one that holds it goes.
 class Loaded {
  public:
-  Loaded(int ordinal, const Image& image);
+  Loaded(int ordinal, const Image& image, const Form& form);
   ~Loaded();
   Loaded(const Loaded&) = delete;
   Loaded& operator=(const Loaded&) = delete;
@@ -23,7 +23,7 @@ class Loaded {
   Function function(Which which) const noexcept { return functions_[static_cast<size_t>(which)]; }
 
  private:
-  void load(const Image& image);
+  void load(const Image& image, const Form& form);
 
   const Driver& driver_;
   Device device_ = 0;
@@ -38,8 +38,8 @@ struct Properties {
 };
 Properties properties(int ordinal);
 
-// The module of an image on a device: loaded once for all that ask while any of them holds it. Throws DriverError, and
-// std::invalid_argument for an image that was changed.
-std::shared_ptr<const Loaded> shared_module(int ordinal, const Image& image);
+// The module of an image on a device: loaded once for all that ask while any of them holds it. `form` tells its kernels.
+// Throws DriverError, and std::invalid_argument for an image that was changed.
+std::shared_ptr<const Loaded> shared_module(int ordinal, const Image& image, const Form& form);
 
 }  // namespace onnxfuse::cuda

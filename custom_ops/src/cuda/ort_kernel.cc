@@ -85,7 +85,7 @@ Kernel::Kernel(const Ort& ort, const OrtKernelInfo* info, std::string where, con
   const Container container(data, code.size(), node.text);
   const int ordinal = device_of(ort, info);
   const Properties device = properties(ordinal);
-  module_ = shared_module(ordinal, container.choose(device.major, device.minor));
+  module_ = shared_module(ordinal, container.choose(device.major, device.minor), container.form());
   launcher_ = std::make_unique<const Launcher>(*program_, container.form(), device.processors, node.scalars);
 }
 
