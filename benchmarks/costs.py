@@ -91,7 +91,7 @@ def _followed_by_ops(elements: int) -> tuple[onnx.ModelProto, onnx.ModelProto, d
     first, then = chain("hardswish").case(elements), chain("arith16").case(elements)
     names = {"x": "out", "out": "last"}
     made = []
-    for model in (first.model, onnxfuse.optimize(first.model, validate=False).model):
+    for model in (first.model, onnxfuse.optimize(first.model, validate=False, targets=("cpu",)).model):
         model.graph.ClearField("output")
         for node in then.model.graph.node:
             copy = model.graph.node.add()
@@ -170,7 +170,7 @@ def creation(model: onnx.ModelProto, seconds: float) -> dict[str, Any]:
 
     `slower_all_names_ms`: where the library is registered without a look at the model, as from other languages.
     """
-    fused = onnxfuse.optimize(model, validate=False).model.SerializeToString()
+    fused = onnxfuse.optimize(model, validate=False, targets=("cpu",)).model.SerializeToString()
     plain = model.SerializeToString()
     library = onnxfuse.library_path()
     calls = [
@@ -196,7 +196,7 @@ def peak(model: onnx.ModelProto, feed: Mapping[str, Array], repeats: int = 5) ->
 
     `with_library_mib`: the unfused model with the library loaded, which tells what the library itself takes.
     """
-    fused = onnxfuse.optimize(model, validate=False).model
+    fused = onnxfuse.optimize(model, validate=False, targets=("cpu",)).model
     library = [onnxfuse.library_path()]
     variants: tuple[tuple[str, onnx.ModelProto, list[str]], ...] = (
         ("unfused_mib", model, []), ("fused_mib", fused, library), ("with_library_mib", model, library),

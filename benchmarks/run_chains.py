@@ -66,7 +66,7 @@ class Fusion:
 
     @staticmethod
     def of(model: onnx.ModelProto) -> Fusion:
-        result = onnxfuse.optimize(model, validate=False)
+        result = onnxfuse.optimize(model, validate=False, targets=("cpu",))
         left = Counter(node.text for node in result.report.left)
         reason = "" if result.report.groups else next(iter(left), "nothing to fuse")
         return Fusion(result.model, reason, _runtime_ops(model))

@@ -88,7 +88,7 @@ def examine(name: str, threads: Sequence[int], seconds: float) -> Row:
     path = Path(models.materialize(name, cache_folder()))
     with tempfile.TemporaryDirectory(prefix="onnxfuse-bench-", ignore_cleanup_errors=True) as temporary:
         target = Path(temporary) / "fused.onnx"
-        report = api.optimize(path, target, validate=False).report
+        report = api.optimize(path, target, validate=False, targets=("cpu",)).report
         row.groups, row.ops_fused = len(report.groups), report.ops_fused
         if row.groups:
             feed = models.feed(name)

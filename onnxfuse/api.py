@@ -17,7 +17,7 @@ from onnxfuse.check import feeds, sessions
 from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
-from onnxfuse.codegen import DEFAULT, Compiler, architecture_of_this_machine
+from onnxfuse.codegen import DEFAULT, Compiler, architecture_of_this_machine, toolchain
 from onnxfuse.errors import CheckFailed, ModelError, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.ort_child import Child
 from onnxfuse.fusion.plan import PlanOptions, make_plan
@@ -32,12 +32,15 @@ from onnxfuse.rewrite import apply
 from onnxfuse.rewrite.kernels import has_code
 from onnxfuse.timing import BenchReport, measure
 
-__all__ = ["Result", "bench", "check_report", "explain", "library_path", "optimize", "register", "validate"]
+__all__ = ["Result", "bench", "check_report", "default_targets", "explain", "library_path", "optimize", "register",
+           "validate"]
 
 Source = onnx.ModelProto | str | os.PathLike[str]
 Inputs = Mapping[str, Any] | str | os.PathLike[str] | None
 Progress = Callable[[str], None]
 TARGETS = ("cpu", "cuda")
+TARGET_VARIABLE = "ONNXFUSE_TARGET"
+"""Names the default targets, such as "cpu"."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,7 @@ def optimize(
     model: Source,
     out: str | os.PathLike[str] | None = None,
     *,
-    targets: Sequence[str] = ("cpu",),
+    targets: Sequence[str] | None = None,
     cuda_arch: Sequence[int] | int | str | None = None,
     validate: bool = True,
     inputs: Inputs = None,
@@ -71,18 +74,19 @@ def optimize(
     """Fuse, validate and write a model; nothing is written unless all of it succeeded.
 
     `model` is a path or a ModelProto (`folder`: where its external data lie), `out` the path to write, which may be
-    `model` itself; without it, or with `dry_run`, nothing is written. `targets` are "cpu" and "cuda"; for the latter
-    each program is compiled for the compute capabilities `cuda_arch` (such as 80; "native" is that of the first GPU
-    here; default: `onnxfuse.codegen.DEFAULT`), and as PTX for later ones. `inputs` (arrays by name, or an .npz file)
-    and `shapes` replace made-up ones in validation; `rtol` and `atol` its defaults. `half_math` is "float32" or
-    "strict". `max_fusions` stops after so many groups. `report` is a JSON file, written also when the check fails.
-    `verify` checks the finished plan for errors of our own. `progress` is
-    called with the name of each step.
+    `model` itself; without it, or with `dry_run`, nothing is written. `targets` are "cpu" and "cuda" (default:
+    `default_targets()`); for the latter each program is compiled for the compute capabilities `cuda_arch` (such as 80;
+    "native" is that of the first GPU here; default: `onnxfuse.codegen.DEFAULT`), and as PTX for later ones. `inputs`
+    (arrays by name, or an .npz file) and `shapes` replace made-up ones in validation; `rtol` and `atol` its defaults.
+    `half_math` is "float32" or "strict". `max_fusions` stops after so many groups. `report` is a JSON file, written
+    also when the check fails. `verify` checks the finished plan for errors of our own. `progress` is called with the
+    name of each step.
 
     Raises ModelError (the input), UsageError (an argument), CheckFailed (outputs differ), SetupError (no runtime, one
     that is too old, no compiler for the GPU, or the output cannot be written).
     """
-    _check_options(targets, half_math, rtol, atol, max_fusions)
+    targets = _targets(targets, cuda_arch)
+    _check_options(half_math, rtol, atol, max_fusions)
     compiler = _compiler(targets, cuda_arch)
     target = None if dry_run or out is None else Path(out)
     progress("reading")
@@ -101,7 +105,7 @@ def optimize(
             if validate:
                 _check_runtime(source.proto)
             options = {
-                "targets": sorted(set(targets), key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
+                "targets": list(targets), "half_math": half_math, "max_fusions": max_fusions,
                 **({} if compiler is None else {"cuda_arch": list(compiler.architectures)}),
                 "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
@@ -126,17 +130,19 @@ def optimize(
 
 
 def explain(
-    model: Source, *, half_math: str = "float32", targets: Sequence[str] = ("cpu",),
-    cuda_arch: Sequence[int] | int | str | None = None, max_fusions: int | None = None,
+    model: Source, *, half_math: str = "float32", targets: Sequence[str] | None = None,
+    cuda_arch: Sequence[int] | int | str | None = None, code: bool | None = None, max_fusions: int | None = None,
     folder: str | os.PathLike[str] | None = None, verify: bool = False, progress: Progress = lambda text: None,
 ) -> Report:
-    """What `optimize` would fuse, into what, and for every elementwise node left alone the reason."""
-    _check_options(targets, half_math, None, None, max_fusions)
-    compiler = _compiler(targets, cuda_arch)
+    """What `optimize` would fuse, into what, and for every elementwise node left alone the reason.
+
+    With `code` the GPU code is made, too (default: where targets or architectures are named)."""
+    compiled = code if code is not None else targets is not None or cuda_arch is not None
+    targets = _targets(targets, cuda_arch)
+    _check_options(half_math, None, None, max_fusions)
+    compiler = _compiler(targets, cuda_arch) if compiled else None
     progress("reading")
-    options: dict[str, Any] = {
-        "targets": sorted(set(targets), key=TARGETS.index), "half_math": half_math, "max_fusions": max_fusions,
-    }
+    options: dict[str, Any] = {"targets": list(targets), "half_math": half_math, "max_fusions": max_fusions}
     with _no_collection(), started() as child:  # meanwhile the model is read
         source = _load(model, folder, check=False)
         with _naming(source):
@@ -158,7 +164,7 @@ def validate(
 
     The first runs with the runtime's optimizations off, the second at its default, without our library and with it.
     """
-    _check_options(("cpu",), "float32", rtol, atol, None)
+    _check_options("float32", rtol, atol, None)
     first, second = _load(original, None), _load(fused, None)
     _check_interface(first, second)
     given = _inputs(inputs)
@@ -274,7 +280,8 @@ def _fuse(
             progress("planning")
             return found
 
-        choice = PlanOptions(half_math=options["half_math"], max_fusions=options["max_fusions"], verify=verify)
+        choice = PlanOptions(targets=tuple(options["targets"]), half_math=options["half_math"],
+                             max_fusions=options["max_fusions"], verify=verify)
         plan = make_plan(source, choice, reserved)
     progress("rewriting")
     codes: list[Code] = []
@@ -350,14 +357,33 @@ def _with_path(error: OnnxfuseError, source: Model) -> OnnxfuseError:
 # ---------------------------------------------------------------- checks before the work
 
 
-def _check_options(
-    targets: Sequence[str], half_math: str, rtol: float | None, atol: float | None, max_fusions: int | None
-) -> None:
+def default_targets() -> tuple[str, ...]:
+    """Where a model will run unless it is said: on the CPU, and on CUDA where the compilers for it are installed.
+    ONNXFUSE_TARGET says otherwise. Raises UsageError for what that names."""
+    named = os.environ.get(TARGET_VARIABLE)
+    if named:
+        targets = tuple(part.strip() for part in named.split(",") if part.strip())
+        wrong = [target for target in targets if target not in TARGETS]
+        if wrong or not targets:
+            raise UsageError(f"{TARGET_VARIABLE} is {named!r}", hint="it is cpu, cuda or cpu,cuda")
+        return targets
+    return TARGETS if toolchain.installed() else ("cpu",)
+
+
+def _targets(given: Sequence[str] | None, cuda_arch: object) -> tuple[str, ...]:
+    """The targets, each once and in order. Raises UsageError."""
+    targets = default_targets() if given is None else given
+    if given is None and cuda_arch is not None and "cuda" not in targets:
+        targets = TARGETS  # where the compilers are missing, the error will say so
     for name in targets:
         if name not in TARGETS:
             raise UsageError(f"unknown target {name!r}", hint="targets are cpu and cuda")
     if not targets:
         raise UsageError("no target given", hint="targets are cpu and cuda")
+    return tuple(name for name in TARGETS if name in targets)
+
+
+def _check_options(half_math: str, rtol: float | None, atol: float | None, max_fusions: int | None) -> None:
     if half_math not in ("float32", "strict"):
         raise UsageError(f"unknown --half-math {half_math!r}", hint="it is float32 or strict")
     for name, value in (("rtol", rtol), ("atol", atol)):

@@ -135,7 +135,9 @@ _atol = click.option("--atol", type=float, help="Allowed absolute error, in addi
 _verbose = click.option("-v", "--verbose", is_flag=True, help="Print every group and every node left alone.")
 _quiet = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 _target = click.option(
-    "--target", "targets", default="cpu", show_default=True, metavar="cpu,cuda", help="Where the model will run."
+    "--target", "targets", metavar="cpu,cuda",
+    help="Where the model will run (default: both where the compilers for CUDA are installed, else cpu; "
+    "ONNXFUSE_TARGET says otherwise).",
 )
 _cuda_arch = click.option(
     "--cuda-arch", metavar="80,90|native", help="GPUs to compile for, by compute capability (default: all recent ones)."
@@ -196,7 +198,7 @@ def _steps(total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 @_verbose
 @_debug
 def optimize(
-    model: str, out: str | None, targets: str, cuda_arch: str | None, validate: bool, inputs: str | None,
+    model: str, out: str | None, targets: str | None, cuda_arch: str | None, validate: bool, inputs: str | None,
     shapes: tuple[str, ...], rtol: float | None, atol: float | None, seed: int, half_math: str,
     max_fusions: int | None, report: str | None, dry_run: bool, quiet: bool, verbose: bool,
 ) -> None:
@@ -265,7 +267,7 @@ def validate(
 @_verbose
 @_debug
 def explain(
-    model: str, node: str | None, targets: str, cuda_arch: str | None, cuda: bool, half_math: str,
+    model: str, node: str | None, targets: str | None, cuda_arch: str | None, cuda: bool, half_math: str,
     max_fusions: int | None, report: str | None, verbose: bool,
 ) -> None:
     """What would be fused, into what, and for every elementwise node left alone the reason."""
@@ -274,13 +276,13 @@ def explain(
 
     if report is not None:
         api.check_report(report, model)
-    targets_asked = _split(targets)
-    if cuda and "cuda" not in targets_asked:
-        targets_asked = (*targets_asked, "cuda")
+    asked = _split(targets)
+    if cuda and "cuda" not in (asked or api.default_targets()):
+        asked = (*(asked or api.default_targets()), "cuda")
     with _steps(4, False) as step:
         record = api.explain(
-            model, half_math=half_math, targets=targets_asked, cuda_arch=_architectures(cuda_arch),
-            max_fusions=max_fusions, verify=_is_debug(), progress=step,
+            model, half_math=half_math, targets=asked, cuda_arch=_architectures(cuda_arch),
+            code=cuda or verbose or None, max_fusions=max_fusions, verify=_is_debug(), progress=step,
         )
     if report is not None:
         api.write_text(report, schema.to_json(schema.to_dict(record)))
@@ -352,8 +354,8 @@ def doctor() -> None:
         raise SetupError(f"not in order: {', '.join(bad)}", hint="see the lines that begin with `to do`")
 
 
-def _split(targets: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in targets.split(",") if part.strip())
+def _split(targets: str | None) -> tuple[str, ...] | None:
+    return None if targets is None else tuple(part.strip() for part in targets.split(",") if part.strip())
 
 
 def _architectures(text: str | None) -> tuple[int, ...] | str | None:

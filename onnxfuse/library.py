@@ -18,10 +18,11 @@ from onnxfuse.errors import SetupError, UsageError
 if TYPE_CHECKING:  # a server that registers the library needs onnx only if it names models
     import onnx
 
-__all__ = ["DOMAIN", "find_library", "highest_names", "library_path", "register"]
+__all__ = ["DOMAIN", "GPU_FAMILY", "find_library", "highest_names", "library_path", "register"]
 
 DOMAIN = "onnxfuse"
-"""Names of each family that the library registers unless the session asks for more."""
+GPU_FAMILY = "FusedDevice"
+"""Names that the library registers for sessions on a GPU alone: elsewhere such a node becomes its body."""
 
 _MOST_NAMES = 4096  # what the library takes; further nodes are inlined
 _MARK = "onnxfuse.registered"
@@ -118,9 +119,9 @@ def register(
     """Register the compiled library on `onnxruntime.SessionOptions`.
 
     `models` (paths, bytes or ModelProtos) say how many names are needed, each of which costs some 0.1 ms of
-    session creation; without them 24 a family are registered. `device="cuda"` also registers the kernels
-    that pay on a GPU only. Raises SetupError where the library is missing or the runtime refuses it, for
-    instance because it is already registered on these options.
+    session creation; without them 16 a family are registered. `device="cuda"`, for sessions on a GPU, also registers
+    the names of nodes that are fused there only. Raises SetupError where the library is missing or the runtime refuses
+    it, for instance because it is already registered on these options.
     """
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device {device!r}", hint='device is None, "cpu" or "cuda"')
@@ -128,6 +129,8 @@ def register(
     for model in models:
         for family, number in _names(model).items():
             highest[family] = max(highest.get(family, 0), number)
+    if highest and device == "cuda":
+        highest.setdefault(GPU_FAMILY, 0)
     path = library_path() if library is None else os.path.abspath(library)  # a bare name is no path to the loader
     if _is_registered(session_options):
         raise SetupError(

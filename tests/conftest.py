@@ -10,6 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# What a test optimizes for depends on the test alone, not on what is installed.
+os.environ.setdefault("ONNXFUSE_TARGET", "cpu")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the expected texts anew instead of comparing")

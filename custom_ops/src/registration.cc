@@ -3,6 +3,7 @@
 // Operators are made once for each runtime (two copies of ONNX Runtime may live in one process) and never freed: a
 // session may end after our static objects are gone.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -23,11 +24,15 @@ namespace onnxfuse {
 namespace {
 
 constexpr const char* kDomain = "onnxfuse";
-constexpr const char* kFamily = "FusedElementwise";
-constexpr const char* kNamesKey = "onnxfuse.names";  // session config, e.g. "FusedElementwise:200"
+constexpr const char* kNamesKey = "onnxfuse.names";    // session config, e.g. "FusedElementwise:200"
+constexpr const char* kDeviceKey = "onnxfuse.device";  // session config: "cpu" or "cuda"
 
-// A registered name costs each session 0.1 to 0.2 ms; no model of the corpus has more than 10 distinct bodies. A node
-// whose number is not registered runs as the plain operators of its body.
+// Two families of names. What pays on a GPU only is called FusedDevice and registered where a session asks for it:
+// elsewhere such a node runs as the plain operators of its body, and so does one whose number is not registered. A
+// registered name costs each session 0.1 to 0.2 ms; no model of the corpus has more than 10 distinct bodies.
+enum Family { kEverywhere, kGpuAlone, kFamilies };
+constexpr const char* kFamily[kFamilies] = {"FusedElementwise", "FusedDevice"};
+using Counts = std::array<size_t, kFamilies>;  // names of each
 constexpr size_t kDefaultNames = 16;
 constexpr size_t kMostNames = 4096;
 
@@ -119,19 +124,22 @@ class Registry {
  public:
   Registry(const OrtApi* api, bool has_24) : ort(api, has_24) {}
 
-  // The domain with the first `count` names.
-  OrtCustomOpDomain* domain(size_t count) {
+  // The domain with the first names of each family.
+  OrtCustomOpDomain* domain(const Counts& counts) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    OrtCustomOpDomain*& domain = domains_[count];
+    OrtCustomOpDomain*& domain = domains_[counts];
     if (domain != nullptr) return domain;
-    while (operators_.size() < 2 * count) {
-      const std::string name = kFamily + std::to_string(operators_.size() / 2 + 1);
-      operators_.emplace_back(ort, name, On::kCpu);
-      operators_.emplace_back(ort, name, On::kCuda);  // costs nothing where the session has no such provider
-    }
     OrtCustomOpDomain* made = nullptr;
     check(ort, ort.CreateCustomOpDomain(kDomain, &made));
-    for (size_t i = 0; i < 2 * count; ++i) check(ort, ort.CustomOpDomain_Add(made, &operators_[i]));
+    for (size_t family = 0; family < kFamilies; ++family) {
+      std::deque<Operator>& operators = operators_[family];
+      while (operators.size() < 2 * counts[family]) {
+        const std::string name = kFamily[family] + std::to_string(operators.size() / 2 + 1);
+        operators.emplace_back(ort, name, On::kCpu);  // without it, sessions on the CPU would fail, not inline
+        operators.emplace_back(ort, name, On::kCuda);  // costs nothing where the session has no such provider
+      }
+      for (size_t i = 0; i < 2 * counts[family]; ++i) check(ort, ort.CustomOpDomain_Add(made, &operators[i]));
+    }
     return domain = made;
   }
 
@@ -139,8 +147,8 @@ class Registry {
 
  private:
   std::mutex mutex_;
-  std::deque<Operator> operators_;
-  std::map<size_t, OrtCustomOpDomain*> domains_;
+  std::array<std::deque<Operator>, kFamilies> operators_;
+  std::map<Counts, OrtCustomOpDomain*> domains_;
 };
 
 Registry& registry(const OrtApi* api, bool has_24) {
@@ -152,9 +160,8 @@ Registry& registry(const OrtApi* api, bool has_24) {
   return *found;
 }
 
-// "Family:count,Family:count": the count of our family, or the default. Other families are those of other versions.
-size_t names_in(const std::string& text) {
-  size_t count = kDefaultNames;
+// "Family:count,Family:count" over the defaults in `counts`. Other families are those of other versions.
+void read_names(const std::string& text, Counts& counts) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string item = text.substr(begin, end - begin);
@@ -167,22 +174,35 @@ size_t names_in(const std::string& text) {
     if (!number || value > kMostNames)
       throw std::invalid_argument(std::string("session config ") + kNamesKey + " is '" + text +
                                   "'; expected such as 'FusedElementwise:200', at most " + std::to_string(kMostNames));
-    if (item.compare(0, colon, kFamily) == 0) count = value;
+    for (size_t family = 0; family < kFamilies; ++family)
+      if (item.compare(0, colon, kFamily[family]) == 0) counts[family] = value;
   }
-  return count;
 }
 
-// The number of names that the session asks for.
-size_t wanted_names(const Ort& ort, const OrtSessionOptions* options) {
+// An entry of the session's config; false where it has none.
+bool config(const Ort& ort, const OrtSessionOptions* options, const char* key, std::string& value) {
   int has = 0;
-  check(ort, ort.HasSessionConfigEntry(options, kNamesKey, &has));
-  if (has == 0) return kDefaultNames;
+  check(ort, ort.HasSessionConfigEntry(options, key, &has));
+  if (has == 0) return false;
   size_t size = 0;
-  if (OrtStatus* status = ort.GetSessionConfigEntry(options, kNamesKey, nullptr, &size)) ort.ReleaseStatus(status);
-  std::string text(size, '\0');
-  check(ort, ort.GetSessionConfigEntry(options, kNamesKey, text.data(), &size));
-  text.resize(std::strlen(text.c_str()));
-  return names_in(text);
+  if (OrtStatus* status = ort.GetSessionConfigEntry(options, key, nullptr, &size)) ort.ReleaseStatus(status);
+  value.assign(size, '\0');
+  check(ort, ort.GetSessionConfigEntry(options, key, value.data(), &size));
+  value.resize(std::strlen(value.c_str()));
+  return true;
+}
+
+// The number of names of each family that the session asks for.
+Counts wanted_names(const Ort& ort, const OrtSessionOptions* options) {
+  Counts counts{kDefaultNames, kDefaultNames};
+  std::string text;
+  if (config(ort, options, kNamesKey, text)) read_names(text, counts);
+  const bool named = config(ort, options, kDeviceKey, text);
+  if (named && text != "cpu" && text != "cuda")
+    throw std::invalid_argument(std::string("session config ") + kDeviceKey + " is '" + text +
+                                "'; expected 'cpu' or 'cuda'");
+  if (!named || text == "cpu") counts[kGpuAlone] = 0;
+  return counts;
 }
 
 // Minor version of a runtime "1.MINOR.PATCH"; a later major counts as new.

@@ -46,6 +46,7 @@ def first_differing_group(
     feed: Mapping[str, Any],
     tolerance: Tolerance,
     library: str | os.PathLike[str] | None,
+    device: str | None = None,
     threads: int = 0,
 ) -> str:
     """The first group in graph order whose own outputs differ, in words; empty if none can be named.
@@ -60,7 +61,9 @@ def first_differing_group(
         names = list(dict.fromkeys(name for _, outputs in chunk for name in outputs))
         try:
             want = sessions.run(original.with_outputs(names).session(optimize=False, threads=threads), feed, names)
-            session = fused.with_outputs(names).session(optimize=True, library=library, threads=threads)
+            session = fused.with_outputs(names).session(
+                optimize=True, library=library, device=device, threads=threads
+            )
             got = sessions.run(session, feed, names)
         except sessions.RunRefused:
             continue  # some values cannot leave the graph; others still may tell

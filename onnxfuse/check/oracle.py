@@ -87,7 +87,7 @@ def _check_group(
     for values in _inputs(program, node, tensors, seed):
         alone = _alone(model, node, program, values)
         try:
-            session = sessions.create(alone, optimize=False, library=library)
+            session = sessions.create(alone, optimize=False, library=library, device="cuda")
             got = sessions.run(session, dict(zip(node.input[1:], values, strict=True)))
         except sessions.RunRefused:
             continue

@@ -61,6 +61,7 @@ def create(
     *,
     optimize: bool,
     library: str | os.PathLike[str] | None = None,
+    device: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     threads: int = 0,
     providers: Sequence[Any] = ("CPUExecutionProvider",),
@@ -68,7 +69,8 @@ def create(
 ) -> Any:
     """A session for `model`, all of the runtime's optimizations on or all off.
 
-    `folder` is where the external data of a ModelProto lie; `threads` 0 leaves the number to the runtime.
+    `folder` is where the external data of a ModelProto lie; `threads` 0 leaves the number to the runtime; `device` as
+    in `onnxfuse.register`.
     Raises RunRefused if the runtime does not take the model, SetupError if it does not take the library.
     """
     runtime = load_runtime()
@@ -80,7 +82,7 @@ def create(
     level = runtime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     if library is not None:
-        fused_library.register(options, model, library=library)
+        fused_library.register(options, model, device=device, library=library)
     try:
         if not isinstance(model, onnx.ModelProto):
             return runtime.InferenceSession(os.fspath(model), options, providers=list(providers))

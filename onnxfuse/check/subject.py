@@ -12,7 +12,7 @@ import onnx
 from onnxfuse.check import sessions
 from onnxfuse.check.walk import nodes_of
 from onnxfuse.errors import ModelError
-from onnxfuse.library import DOMAIN
+from onnxfuse.library import DOMAIN, GPU_FAMILY
 
 __all__ = ["Subject"]
 
@@ -36,16 +36,25 @@ class Subject:
         except Exception as error:
             raise ModelError(f"cannot be read as a model: {error}", path=path) from error
 
-    def session(self, *, optimize: bool, library: str | os.PathLike[str] | None = None, threads: int = 0) -> Any:
+    def session(
+        self, *, optimize: bool, library: str | os.PathLike[str] | None = None, device: str | None = None,
+        threads: int = 0,
+    ) -> Any:
+        """As `sessions.create`."""
         if self.path is not None and library is None:
             return sessions.create(self.path, optimize=optimize, threads=threads)
         return sessions.create(
-            self.model, optimize=optimize, library=library, folder=self.folder, threads=threads
+            self.model, optimize=optimize, library=library, device=device, folder=self.folder, threads=threads
         )
 
     @property
     def is_fused(self) -> bool:
         return any(node.domain == DOMAIN for node in nodes_of(self.model.graph))
+
+    @property
+    def has_gpu_groups(self) -> bool:
+        """Whether some of its fused nodes are such on a GPU only."""
+        return any(node.domain == DOMAIN and node.op_type.startswith(GPU_FAMILY) for node in nodes_of(self.model.graph))
 
     def fused_nodes(self) -> Iterator[onnx.NodeProto]:
         """Fused nodes of the main graph, in order."""

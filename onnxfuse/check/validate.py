@@ -35,6 +35,7 @@ Say = Callable[[str], None]
 _NOISES = 4  # runs with noise in the inputs
 WITHOUT = "without the library"
 WITH = "with the library"
+AS_ON_GPU = "with the nodes for the GPU"
 
 
 class NoInputsFit(UsageError):
@@ -146,23 +147,25 @@ def compare_models(
     reference = _run_original(original, found, names, inputs, shapes, seed, threads)
     runs = []
     lib = Path(library) if library is not None else find_library()
-    modes: list[tuple[str, Path | None]] = [(WITHOUT, None)]
+    modes: list[tuple[str, Path | None, str | None]] = [(WITHOUT, None, None)]
     if fused.is_fused and use_library:
         if lib is not None:
-            modes.append((WITH, lib))
+            modes.append((WITH, lib, None))
+            if fused.has_gpu_groups:  # their kernels for the CPU run the same programs
+                modes.append((AS_ON_GPU, lib, "cuda"))
         else:
             warnings.append("the compiled library is not in this installation: checked without it only")
     trial = _Trial(reference, names, found, tolerance, threads)
     broken: RunReport | None = None
-    for title, path in modes:
+    for title, path, device in modes:
         say(f"running the fused model {title}")
-        run = trial.run(fused, title, path)
+        run = trial.run(fused, title, path, device)
         if not run.passed:
             # is it the runtime's own optimizer that does it, to the original too?
             broken = broken or trial.run(original, "optimized", None)
             if not broken.passed:
-                run = trial.run(fused, title, path, optimize=False)
-        runs.append(trial.look_behind_decisions(original, fused, run, path))
+                run = trial.run(fused, title, path, device, optimize=False)
+        runs.append(trial.look_behind_decisions(original, fused, run, path, device))
     if broken is not None and not broken.passed:
         what = broken.refused or broken.failures[0].text()
         warnings.append(f"the runtime's own optimizations break the original ({what}): compared with them off")
@@ -174,7 +177,8 @@ def compare_models(
     if failed is not None and fused.is_fused:
         say("looking for the group at fault")
         where = first_differing_group(
-            original, fused, reference.feed, tolerance, lib if failed.name == WITH else None, threads
+            original, fused, reference.feed, tolerance, None if failed.name == WITHOUT else lib,
+            "cuda" if failed.name == AS_ON_GPU else None, threads,
         )
         report = dataclasses.replace(report, first_group=where)
     return report
@@ -295,7 +299,7 @@ class _Trial:
     threads: int
 
     def look_behind_decisions(
-        self, original: Subject, fused: Subject, run: RunReport, library: Path | None
+        self, original: Subject, fused: Subject, run: RunReport, library: Path | None, device: str | None
     ) -> RunReport:
         """Where decisions differ, the floats that they are made from must agree: then it was a near tie.
 
@@ -310,7 +314,9 @@ class _Trial:
         feed = self.reference.feed
         try:
             want = sessions.run(original.with_outputs(names).session(optimize=False, threads=self.threads), feed, names)
-            session = fused.with_outputs(names).session(optimize=True, library=library, threads=self.threads)
+            session = fused.with_outputs(names).session(
+                optimize=True, library=library, device=device, threads=self.threads
+            )
             got = sessions.run(session, feed, names)
         except sessions.RunRefused:
             return run
@@ -323,10 +329,12 @@ class _Trial:
         ]
         return dataclasses.replace(run, outputs=(*run.outputs, *behind))
 
-    def run(self, subject: Subject, title: str, library: Path | None, *, optimize: bool = True) -> RunReport:
+    def run(
+        self, subject: Subject, title: str, library: Path | None, device: str | None = None, *, optimize: bool = True
+    ) -> RunReport:
         """One run on the feed of the reference, compared with its outputs."""
         try:
-            session = subject.session(optimize=optimize, library=library, threads=self.threads)
+            session = subject.session(optimize=optimize, library=library, device=device, threads=self.threads)
             outputs = sessions.run(session, self.reference.feed, self.names)
         except sessions.RunRefused as error:
             return RunReport(title, refused=error.message)

@@ -84,10 +84,12 @@ class _Change:
 
 
 class Grower:
-    """The groups of one graph. Nodes are named by their place in the graph."""
+    """The groups of one graph. Nodes are named by their place in the graph. ``made`` are groups of other nodes that are
+    there already."""
 
-    def __init__(self, context: Context, candidates: Mapping[int, Candidate]) -> None:
-        self._context, self._candidates = context, candidates
+    def __init__(self, context: Context, candidates: Mapping[int, Candidate], rules: worth.Rules = worth.CPU,
+                 made: Iterable[Iterable[int]] = ()) -> None:
+        self._context, self._candidates, self._rules = context, candidates, rules
         view = context.view
         self._order = view.order
         self._place = {index: place for place, index in enumerate(view.order)}
@@ -96,6 +98,8 @@ class Grower:
         self.smaller: set[int] = set()
         """Nodes that a group did not take in because it would compute them again and again."""
         self._groups = {self._place[index]: self._single(index) for index in candidates}
+        if any(self._partition.contract([self._place[index] for index in group]) is None for group in made):
+            self._groups.clear()  # the search was too wide, and what would close a cycle is not known
 
     def _followers(self) -> list[set[int]]:
         """For each place in the order the places of the nodes that read what is made there."""
@@ -254,7 +258,7 @@ class Grower:
             (name for g in groups for name in g.leaving if left.get(name, 1)), shape)
         if outputs > 1 and not level:
             return None
-        smaller = [g for g in groups if g.shape is not shape and worth.repeated(g.cost, g.shape, shape)]
+        smaller = [g for g in groups if g.shape is not shape and worth.repeated(g.cost, g.shape, shape, self._rules)]
         if smaller:
             self.smaller.update(index for group in smaller for index in group.members)
             return None

@@ -4,10 +4,14 @@
 
 A group is planned within one graph; bodies of If, Loop and Scan are planned as graphs of their own, with the values
 they read from outside as inputs. Functions that the model brings are left as they are.
+
+For CPU and CUDA both, groups are made for the CPU first, which pay on CUDA, too; then, of what the CPU leaves alone,
+groups that pay on CUDA only. The latter are ordinary nodes on the CPU and keep their reasons.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +32,18 @@ from onnxfuse.program import Builder, Program
 __all__ = ["Group", "Left", "Plan", "PlanOptions", "Read", "make_plan"]
 
 FUEL = Reason("max-fusions", "the number of fusions that was asked for is reached")
+_LEAST_ON_GPU = 2
+"""Ops of the smallest group that pays on the GPU alone."""
 FUNCTION = Reason("function-body", "it stands in a function that the model brings, which stays as it is")
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """``half_math``: "float32" computes float16 and bfloat16 groups in float32, "strict" rounds each op.
-    ``max_fusions``: stop after so many groups. ``verify``: check the finished plan (see `verify_plan`)."""
+    """``targets``: "cpu", "cuda" or both, where the groups should pay. ``half_math``: "float32" computes float16 and
+    bfloat16 groups in float32, "strict" rounds each op. ``max_fusions``: stop after so many groups. ``verify``: check
+    the finished plan (see `verify_plan`)."""
 
+    targets: tuple[str, ...] = ("cpu",)
     half_math: str = "float32"
     max_fusions: int | None = None
     verify: bool = False
@@ -58,7 +66,8 @@ class Read:
 @dataclass(frozen=True)
 class Group:
     """One fused node: ``nodes`` are places in the graph ``path``, in topological order; ``reads`` are in order of first
-    use, ``outputs`` in order of production; ``baked`` are constants that only the function body needs."""
+    use, ``outputs`` in order of production; ``baked`` are constants that only the function body needs;
+    ``on_gpu_alone``: on the CPU its nodes stay as they are."""
 
     path: str
     nodes: tuple[int, ...]
@@ -68,6 +77,7 @@ class Group:
     program: Program
     op_types: tuple[str, ...]
     counting: int
+    on_gpu_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,8 @@ class Left:
 
 @dataclass(frozen=True)
 class Plan:
-    """``groups``: main graph first, then bodies, each in topological order of their first node."""
+    """``groups``: main graph first, then bodies, each in topological order of their first node, in each graph those
+    that pay on the GPU alone last; ``left``: nodes that are in no group, or in none on the CPU."""
 
     groups: tuple[Group, ...]
     left: tuple[Left, ...]
@@ -104,11 +115,13 @@ class Pattern(Protocol):
 
 
 class ReservedNodes(Protocol):
-    """What `onnxfuse.fusion.reserved` finds out: reasons by graph path and first output, and patterns that win over a
-    group which is no larger."""
+    """What `onnxfuse.fusion.reserved` finds out: reasons by graph path and first output, on the CPU and on a GPU, and
+    patterns that win over a group which is no larger."""
 
     @property
     def graphs(self) -> Mapping[str, Mapping[str, Reason]]: ...
+    @property
+    def gpu(self) -> Mapping[str, Mapping[str, Reason]]: ...
     @property
     def patterns(self) -> Sequence[Pattern]: ...
 
@@ -116,6 +129,7 @@ class ReservedNodes(Protocol):
 @dataclass(frozen=True)
 class _Nothing:
     graphs: Mapping[str, Mapping[str, Reason]] = field(default_factory=dict)
+    gpu: Mapping[str, Mapping[str, Reason]] = field(default_factory=dict)
     patterns: Sequence[Pattern] = ()
 
 
@@ -129,7 +143,7 @@ def make_plan(model: Model, options: PlanOptions | None = None,
         for draft in drafts:
             draft.foresee()
     known: ReservedNodes = (_Nothing() if reserved is None
-                            else _Nothing({"": reserved}) if isinstance(reserved, Mapping)
+                            else _Nothing({"": reserved}, {"": reserved}) if isinstance(reserved, Mapping)
                             else reserved() if callable(reserved) else reserved)
     groups: list[Group] = []
     left: list[Left] = []
@@ -138,7 +152,8 @@ def make_plan(model: Model, options: PlanOptions | None = None,
         found, reasons = draft.finish(known)
         if options.max_fusions is not None and len(groups) + len(found) > options.max_fusions:
             for group in found[max(options.max_fusions - len(groups), 0):]:
-                reasons.update(dict.fromkeys(group.nodes, FUEL))
+                if not group.on_gpu_alone:
+                    reasons.update(dict.fromkeys(group.nodes, FUEL))
             found = found[:max(options.max_fusions - len(groups), 0)]
         groups += found
         left += [_left(view.path, view.graph.node[index], reasons[index]) for index in view.order if index in reasons]
@@ -157,35 +172,56 @@ class _Draft:
     def __init__(self, model: Model, view: GraphView, options: PlanOptions) -> None:
         self.view = view
         self.context = Context(model, view, options.half_math)
-        self.candidates, self.reasons = find_candidates(self.context)
-        worth.exclude(self.context, self.candidates, self.reasons)
-        self.grower = Grower(self.context, self.candidates)
+        self.on_cpu, self.on_gpu = "cpu" in options.targets, "cuda" in options.targets
+        self.rules = worth.CPU if self.on_cpu else worth.CUDA
+        found, self.reasons = find_candidates(self.context)
+        self.all_candidates = dict(found)
+        self.candidates = found
+        worth.exclude(self.context, self.candidates, self.reasons, self.rules)
+        self.grower = Grower(self.context, self.candidates, self.rules)
         self.foreseen: tuple[list[Group], dict[int, Reason]] | None = None
 
     def foresee(self) -> None:
         """Plans as if nothing were reserved, where that is likely: in a graph of elementwise nodes alone, which have no
         other node beside them that could take them in."""
         if len(self.candidates) + len(self.reasons) == len(self.view.order):
-            self.foreseen = self._planned(())
+            self.foreseen = self._planned(self.grower, self.candidates, self.rules, ())
 
     def finish(self, reserved: ReservedNodes) -> tuple[list[Group], dict[int, Reason]]:
-        """Groups, and the reason of every elementwise node that is in none."""
-        lost = self._set_aside(reserved.graphs.get(self.view.path, {}))
+        """Groups, and the reason of every elementwise node that is in none, or in none on the CPU."""
+        gpu = reserved.gpu.get(self.view.path, {})
+        lost = self._set_aside(reserved.graphs.get(self.view.path, {}) if self.on_cpu else gpu)
         patterns = [pattern for pattern in reserved.patterns if pattern.path == self.view.path]
         if self.foreseen is not None and not lost and not patterns:
             groups, reasons = self.foreseen
         else:
             if self.foreseen is not None:
-                self.grower = Grower(self.context, self.candidates)
+                self.grower = Grower(self.context, self.candidates, self.rules)
             else:
                 for index in lost:
                     self.grower.release(index)
-            groups, reasons = self._planned(patterns)
+            groups, reasons = self._planned(self.grower, self.candidates, self.rules, patterns)
+        if self.on_cpu and self.on_gpu:
+            groups = groups + self._beside(groups, gpu, patterns)
         return groups, self.reasons | reasons
 
-    def _planned(self, patterns: Sequence[Pattern]) -> tuple[list[Group], dict[int, Reason]]:
+    def _beside(self, made: list[Group], reserved: Mapping[str, Reason], patterns: Sequence[Pattern]) -> list[Group]:
+        """Groups that pay on the GPU alone, of nodes that are in none of those ``made``."""
+        nodes, taken = self.view.graph.node, {index for group in made for index in group.nodes}
+        left = {
+            index: candidate for index, candidate in self.all_candidates.items()
+            if index not in taken and next(iter(nodes[index].output), "") not in reserved
+        }  # fmt: skip
+        if sum(candidate.counts for candidate in left.values()) < _LEAST_ON_GPU:
+            return []
+        grower = Grower(self.context, left, worth.CUDA, [group.nodes for group in made])
+        return [dataclasses.replace(group, on_gpu_alone=True)
+                for group in self._planned(grower, left, worth.CUDA, patterns)[0]]
+
+    def _planned(self, grower: Grower, candidates: Mapping[int, Candidate], rules: worth.Rules,
+                 patterns: Sequence[Pattern]) -> tuple[list[Group], dict[int, Reason]]:
         """Groups of the candidates, and the reason of every one that is in none."""
-        view, context, candidates, grower = self.view, self.context, self.candidates, self.grower
+        view, context = self.view, self.context
         reasons: dict[int, Reason] = {}
         grower.grow()
         for pattern in patterns:
@@ -193,7 +229,7 @@ class _Draft:
         grower.siblings()
         groups: list[Group] = []
         for members in grower.groups():
-            reason = worth.judge(context, members, candidates)
+            reason = worth.judge(context, members, candidates, rules)
             if reason is None:
                 groups.append(_group(context, members, candidates))
             else:

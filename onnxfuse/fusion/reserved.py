@@ -12,6 +12,9 @@ is traced back to the original nodes (:mod:`onnxfuse.fusion.trace`). An elementw
 - its values vanish and nothing tells where they went.
 
 What vanishes because it is constant, does nothing or repeats another node is not reserved.
+
+On CUDA the runtime has fewer fusions than on the CPU, where it is asked: no blocked layout, and no activation becomes
+part of a Conv or Gemm (its source registers these for the CPU). Such nodes are reserved on the CPU alone.
 """
 
 from __future__ import annotations
@@ -57,6 +60,8 @@ _YIELDS = frozenset({"QuickGelu"})
 _QUANTIZE = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _FOLDS = frozenset({"Conv", "FusedConv", "ConvTranspose"})
 _FOLDED = frozenset({"Add", "Sub", "Mul", "Div", "BatchNormalization"})
+# What the runtime makes on its CPU provider and not on CUDA.
+_CPU_ALONE = frozenset({"FusedConv", "FusedGemm"})
 
 _QUANTIZED = Reason("quantized-operator", "ONNX Runtime runs the operator beside it on the quantized values")
 _TRANSPOSED = Reason(
@@ -82,6 +87,8 @@ class Reserved:
     """Nodes that are left to the runtime. A graph has the path that GraphView gives it, a node its first output."""
 
     graphs: Mapping[str, Mapping[str, Reason]] = field(default_factory=dict)
+    gpu: Mapping[str, Mapping[str, Reason]] = field(default_factory=dict)
+    """The same for the runtime's CUDA provider."""
     patterns: tuple[Pattern, ...] = ()
     note: str | None = None
     """Why nothing is known (the runtime is absent or cannot load the model); else None."""
@@ -166,16 +173,17 @@ def compare(
     graphs by path, where they are at hand; they are used up."""
     known = classes or {}
     graphs: dict[str, Mapping[str, Reason]] = {}
+    gpu: dict[str, Mapping[str, Reason]] = {}
     patterns: list[Pattern] = []
     left: list[tuple[GraphView, OptGraph, OptGraph | None]] = [(view, extended, full)]
     while left:
         view, now, then = left.pop()
         trace = Trace(known.get(view.path) or Classes(view), now)
         finder = _Finder(trace, then, elementwise)
-        graphs[view.path] = finder.run()
+        graphs[view.path], gpu[view.path] = finder.run()
         patterns.extend(finder.patterns)
         left += reversed(list(_bodies(trace, then)))
-    return Reserved(graphs, tuple(patterns), None, version)
+    return Reserved(graphs, gpu, tuple(patterns), None, version)
 
 
 def _bodies(trace: Trace, full: OptGraph | None) -> Iterator[tuple[GraphView, OptGraph, OptGraph | None]]:
@@ -201,18 +209,26 @@ class _Finder:
         self.full = full
         self.later = full.produced if full is not None else {}
         self.found: dict[int, Reason] = {}
+        self.cpu_alone: set[int] = set()  # those of the found that no reason reserves on CUDA
         self.patterns: list[Pattern] = []
 
-    def run(self) -> dict[str, Reason]:
+    def run(self) -> tuple[dict[str, Reason], dict[str, Reason]]:
+        """What is reserved on the CPU, and on CUDA."""
         blocks = self.trace.blocks()
         for block in blocks:
             self._from_block(block)
         self._quantized()
         if self.full is not None and self.full is not self.trace.optimized:
             self._blocked(blocks, self.full)
-        self._past_transposes(blocks)
-        self._no_ops()
-        return {self._name(index): self.found[index] for index in sorted(self.found)}
+        gpu = {index: reason for index, reason in self.found.items() if index not in self.cpu_alone}
+        self._past_transposes(self._dropped(blocks, self._free_transpose), self.found)
+        self._past_transposes(self._dropped(blocks, lambda index: False), gpu)
+        for found in (self.found, gpu):
+            self._no_ops(found)
+        return self._named(self.found), self._named(gpu)
+
+    def _named(self, found: Mapping[int, Reason]) -> dict[str, Reason]:
+        return {self._name(index): found[index] for index in sorted(found)}
 
     def _name(self, index: int) -> str:
         return next((o for o in self.nodes[index].output if o), "")
@@ -220,20 +236,26 @@ class _Finder:
     def _is_elementwise(self, index: int) -> bool:
         return self.elementwise(domain_of(self.nodes[index]), self.nodes[index].op_type)
 
-    def _reserve(self, index: int, reason: Reason) -> None:
+    def _reserve(self, index: int, reason: Reason, *, cpu_alone: bool = False) -> None:
         """Reserve a node if it is elementwise, and its twins: the runtime merges them."""
-        if self._is_elementwise(index):
-            self.found.setdefault(index, reason)
-            for name in self.nodes[index].output:
-                for twin in self.trace.makers.get(self.trace.class_of(name), ()):
-                    if self.nodes[twin].op_type == self.nodes[index].op_type:
-                        self.found.setdefault(twin, reason)
+        if not self._is_elementwise(index):
+            return
+        twins = [
+            twin for name in self.nodes[index].output for twin in self.trace.makers.get(self.trace.class_of(name), ())
+            if self.nodes[twin].op_type == self.nodes[index].op_type
+        ]  # fmt: skip
+        for own in (index, *twins):
+            if not cpu_alone:
+                self.cpu_alone.discard(own)
+            elif own not in self.found:
+                self.cpu_alone.add(own)
+            self.found.setdefault(own, reason)
 
-    def _no_ops(self) -> None:
+    def _no_ops(self, found: dict[int, Reason]) -> None:
         """Reserve what only hands a value on to a reserved node: as part of a group it would stand in between."""
         for index in reversed(self.view.order):
-            if index in self.trace.passing and any(reader in self.found for reader in self._readers(self.nodes[index])):
-                self.found.setdefault(index, _HANDS_ON)
+            if index in self.trace.passing and any(reader in found for reader in self._readers(self.nodes[index])):
+                found.setdefault(index, _HANDS_ON)
 
     # -------------------------------------------------------------------------------- fused by the runtime
 
@@ -254,6 +276,9 @@ class _Finder:
         """Reserve the elementwise nodes that a cluster with other ops does not show any more."""
         before, now = self.trace.ops_of(block)
         anchor = anchors[-1]
+        cpu_alone = anchor.op_type in _CPU_ALONE and all(
+            node.op_type in _CPU_ALONE or node.domain != _MICROSOFT for node in anchors
+        )
         for index in block.region:
             node = self.nodes[index]
             key = domain_of(node), node.op_type
@@ -266,7 +291,9 @@ class _Finder:
                 words = f"ONNX Runtime folds it into the weights or bias of a {anchor.op_type}"
                 self._reserve(index, Reason("folded-into-conv", words))
             else:
-                self._reserve(index, Reason("fused-by-runtime", f"ONNX Runtime makes it part of {anchor.op_type}"))
+                words = f"ONNX Runtime makes it part of {anchor.op_type}"
+                activation = node.op_type not in _FOLDED  # a bias becomes part of a Gemm everywhere
+                self._reserve(index, Reason("fused-by-runtime", words), cpu_alone=cpu_alone and activation)
 
     def _constant(self, node: NodeProto) -> bool:
         return all(self.trace.is_constant(name) for name in node.output if name)
@@ -354,32 +381,36 @@ class _Finder:
         for key in classes:
             root = self.trace.roots.get(key)
             if root is not None:
-                self._reserve(root, reason)
+                self._reserve(root, reason, cpu_alone=True)
         for block in blocks:
             if moved.intersection(block.cluster):
                 for index in block.region:
-                    self._reserve(index, reason)
+                    self._reserve(index, reason, cpu_alone=True)
 
     # -------------------------------------------------------------------------------- moved transposes
 
-    def _past_transposes(self, blocks: list[Block]) -> None:
+    def _dropped(self, blocks: list[Block], free: Callable[[int], bool]) -> list[int]:
+        """The nodes of blocks where a Transpose vanished that is not ``free``: beside a blocked convolution or pooling
+        it costs nothing, as the reorder does it."""
+        found: list[int] = []
+        for block in blocks:
+            before, now = self.trace.ops_of(block)
+            gone = [i for i in block.region if self.nodes[i].op_type == "Transpose" and not free(i)]
+            if gone and now["", "Transpose"] < before["", "Transpose"]:
+                found += block.region
+        return found
+
+    def _past_transposes(self, stack: list[int], found: dict[int, Reason]) -> None:
         """Reserve elementwise nodes that the runtime moves a Transpose past, to drop it: a fused node would hold it up.
 
         Values keep their names although their layout changes, so all elementwise nodes that are joined to those where
-        a Transpose vanished go with them. A Transpose beside a blocked convolution or pooling costs nothing there: the
-        reorder does it.
+        a Transpose vanished (the ``stack``) go with them.
         """
-        stack = []
-        for block in blocks:
-            before, now = self.trace.ops_of(block)
-            gone = [i for i in block.region if self.nodes[i].op_type == "Transpose" and not self._free_transpose(i)]
-            if gone and now["", "Transpose"] < before["", "Transpose"]:
-                stack += [i for i in block.region if self._is_elementwise(i) and i not in self.found]
         while stack:
             index = stack.pop()
-            if index in self.found or not self._is_elementwise(index):
+            if index in found or not self._is_elementwise(index):
                 continue
-            self.found[index] = _TRANSPOSED
+            found[index] = _TRANSPOSED
             node = self.nodes[index]
             stack += [self.view.producer[name] for name in node.input if name in self.view.producer]
             stack += [reader for name in node.output for reader in self.view.readers.get(name, ())]

@@ -19,7 +19,7 @@ class PlanError(Exception):
 def verify_plan(model: Model, plan: Plan) -> None:
     """Raises PlanError unless groups are disjoint, have what they read and give what is read, stay within the limits,
     have provable shapes and real work, unless the graph of groups has no cycle, or if an elementwise node has neither a
-    group nor a reason."""
+    group nor a reason; those in a group for the GPU alone have both."""
     for path, view in model.graphs.items():
         groups = [group for group in plan.groups if group.path == path]
         context = Context(model, view, plan.half_math)
@@ -39,7 +39,8 @@ def verify_plan(model: Model, plan: Plan) -> None:
         for index in view.order:
             node = view.graph.node[index]
             first = next((o for o in node.output if o), "")
-            if ops.elementwise_like(node.domain, node.op_type) and (index in owner) == (first in left):
+            grouped = index in owner and not groups[owner[index]].on_gpu_alone
+            if ops.elementwise_like(node.domain, node.op_type) and grouped == (first in left):
                 raise PlanError(f"{node.op_type} that makes {first!r} has not exactly one of a group and a reason")
 
 

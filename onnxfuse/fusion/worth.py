@@ -1,7 +1,8 @@
 """What a group is worth: where a node of ours is known to run faster than what the runtime makes of its ops, and where
 it is known not to.
 
-All rules stand here, with their thresholds, and each follows from a measurement on the CPU (docs/planner.md):
+All rules stand here, with their thresholds. Those of `CPU` follow from measurements (docs/planner.md); those of `CUDA`
+from what a launch and an element cost on a GPU by its data sheet, and have not been measured:
 
 - `exclude`: ops that no group takes (`CHANNEL`);
 - `repeated`: a group is not joined with a larger shape where it would be computed again and again (`REPEATED`);
@@ -11,20 +12,14 @@ All rules stand here, with their thresholds, and each follows from a measurement
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from onnxfuse.fusion.candidates import Candidate
 from onnxfuse.fusion.context import Context
 from onnxfuse.model import Term
 from onnxfuse.ops.reason import Reason
 
-__all__ = ["exclude", "judge", "repeated"]
-
-NODE_NS = 700.0
-"""Nanoseconds that one more node costs: a small one of the runtime takes 500 to 600 in a session, one of ours as much
-and some more for each input."""
-
-COST_NS = 0.1
-"""Nanoseconds of an element of float32 for each unit of `Instruction.cost`."""
+__all__ = ["CPU", "CUDA", "Rules", "exclude", "judge", "repeated"]
 
 SOME = 32
 """What a dim that is no number is taken for."""
@@ -45,21 +40,41 @@ NEVER = frozenset({"BatchNormalization"})
 """Ops that no group takes: root and quotient would be taken for every element, which the runtime does once a channel.
 Groups of it and an Add, Relu or SiLU ran at 0.3 to 0.95 times the speed of the runtime's nodes."""
 
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What differs by provider: nanoseconds that one more node costs, nanoseconds of an element of float32 for each
+    unit of `Instruction.cost`, ops that no group takes, and whether single ops may pay."""
+
+    node_ns: float
+    cost_ns: float
+    never: frozenset[str]
+    alone: bool
+
+
+CPU = Rules(node_ns=700.0, cost_ns=0.1, never=NEVER, alone=True)
+"""A small node of the runtime takes 500 to 600 ns in a session, one of ours as much and some more for each input."""
+
+CUDA = Rules(node_ns=4000.0, cost_ns=0.0005, never=frozenset(), alone=False)
+"""A launch takes some microseconds. The arithmetic of a group hides behind its memory traffic, that of a
+BatchNormalization, too; one op alone is a launch either way."""
+
 SINGLE = Reason("single", "no neighbour that it could be one node with")
 REPEATED = Reason("smaller-shape", "its neighbours work on a larger shape and would compute it anew for every element")
 
 CHANNEL = Reason("channel-parameters", "its parameters would be combined for every element, not once a channel")
 
 
-def exclude(context: Context, candidates: dict[int, Candidate], reasons: dict[int, Reason]) -> None:
+def exclude(context: Context, candidates: dict[int, Candidate], reasons: dict[int, Reason], rules: Rules) -> None:
     """Takes the ops that no group takes from the candidates to the reasons."""
     nodes = context.view.graph.node
-    for index in [index for index in candidates if nodes[index].op_type in NEVER]:
+    for index in [index for index in candidates if nodes[index].op_type in rules.never]:
         del candidates[index]
         reasons[index] = CHANNEL
 
 
-def repeated(cost: float, own: Term, whole: Term) -> bool:
+def repeated(cost: float, own: Term, whole: Term, rules: Rules) -> bool:
     """Whether work of ``cost`` (the sum of `Instruction.cost`) on a shape is dearer than a node of its own if it is
     done for all elements of a larger shape. Only dims of 1 beside larger ones count; of an unknown rank nothing is
     known."""
@@ -71,15 +86,17 @@ def repeated(cost: float, own: Term, whole: Term) -> bool:
         size = dim if isinstance(dim, int) else SOME
         outer *= size
         inner *= 1 if mine == 1 else size
-    return cost * COST_NS * (outer - inner) > NODE_NS
+    return cost * rules.cost_ns * (outer - inner) > rules.node_ns
 
 
-def judge(context: Context, members: Sequence[int], candidates: Mapping[int, Candidate]) -> Reason | None:
+def judge(
+    context: Context, members: Sequence[int], candidates: Mapping[int, Candidate], rules: Rules
+) -> Reason | None:
     """Why these nodes, as one group, are better left to the runtime; None if they are worth a node of ours.
 
     ``members`` are places of nodes in the graph, at least one of which counts."""
     counting = [index for index in members if candidates[index].counts]
-    if len(counting) == 1 and not _pays_alone(context, counting[0], candidates[counting[0]]):
+    if len(counting) == 1 and not (rules.alone and _pays_alone(context, counting[0], candidates[counting[0]])):
         return SINGLE
     return None
 

@@ -20,7 +20,7 @@ from onnxfuse.check.validate import ValidationReport
 from onnxfuse.check.walk import nodes_of
 from onnxfuse.codegen.cubin import Kernel
 from onnxfuse.fusion.plan import Left
-from onnxfuse.library import DOMAIN
+from onnxfuse.library import DOMAIN, GPU_FAMILY
 from onnxfuse.model.graphs import bodies
 from onnxfuse.rewrite.kernels import program_of
 from onnxfuse.version import __version__
@@ -40,6 +40,11 @@ class Group:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     program: str = ""
+
+    @property
+    def on_gpu_alone(self) -> bool:
+        """Whether a session on the CPU runs what it replaces instead."""
+        return self.op.startswith(GPU_FAMILY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +85,8 @@ class Report:
     """Everything about one run.
 
     `output` is None unless it was written; `validation` None if it was not asked for or nothing changed. `groups` are
-    all fused nodes of the result, `new_groups` of them were not in the input already.
+    all fused nodes of the result, `new_groups` of them were not in the input already. `left` are the nodes that are
+    fused nowhere, or not on the CPU.
     """
 
     command: str
@@ -104,6 +110,16 @@ class Report:
     @property
     def ops_fused(self) -> int:
         return sum(len(group.ops) for group in self.groups)
+
+    @property
+    def gpu_groups(self) -> tuple[Group, ...]:
+        """Those that are fused on a GPU alone."""
+        return tuple(group for group in self.groups if group.on_gpu_alone)
+
+    @property
+    def nodes_on_cpu(self) -> int:
+        """Nodes that a session on the CPU has in place of `nodes_after`."""
+        return self.nodes_after + sum(len(group.ops) - 1 for group in self.gpu_groups)
 
     @property
     def left_counts(self) -> dict[str, int]:

@@ -43,6 +43,7 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
             f"{name}: {report.nodes_before:,} -> {plural(report.nodes_after, 'node')}; "
             f"{plural(report.ops_fused, 'op')} in {plural(len(report.groups), 'fused group')} ({distinct} distinct)"
         )
+        _show_gpu_groups(console, report)
     else:
         done = f", {len(report.groups)} of them fused already" if report.groups else ""
         console.print(f"{name}: nothing to fuse ({plural(report.nodes_before, 'node')}{done})")
@@ -71,6 +72,16 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         console.print("written: nothing (dry run)")
 
 
+def _show_gpu_groups(console: Console, report: Report) -> None:
+    """A line about groups that are such on a GPU alone."""
+    groups = report.gpu_groups
+    if groups and report.options["targets"] != ["cuda"]:
+        console.print(
+            f"on a GPU alone: {plural(sum(len(group.ops) for group in groups), 'op')} in "
+            f"{len(groups)} of them; on the CPU these stay single nodes"
+        )
+
+
 def _show_codes(console: Console, report: Report, *, verbose: bool) -> None:
     """GPU code: a line, and with `verbose` a table by program."""
     if not report.codes:
@@ -95,7 +106,7 @@ def show_cuda(console: Console, report: Report) -> None:
 
 
 def _show_check(console: Console, check: ValidationReport, *, verbose: bool) -> None:
-    modes = " and ".join(run.name for run in check.runs)
+    modes = ", ".join(run.name for run in check.runs)
     if check.passed and check.runs:
         console.print(
             f"check: passed {modes}; largest error {check.largest_error:.1e} of the largest value "
@@ -156,6 +167,7 @@ def show_explanation(console: Console, report: Report, *, verbose: bool = False)
         f"{name}: {plural(report.nodes_before, 'node')}; {plural(report.ops_fused, 'op')} would become "
         f"{plural(len(report.groups), 'fused node')}"
     )
+    _show_gpu_groups(console, report)
     _show_codes(console, report, verbose=verbose)
     if report.groups:
         console.print(_group_table(report.groups, full=verbose))
@@ -169,18 +181,20 @@ def show_explanation(console: Console, report: Report, *, verbose: bool = False)
 
 def show_node(console: Console, report: Report, wanted: str) -> bool:
     """What becomes of the node of that name (or that makes that value); False if it is neither fused nor left alone."""
-    found = False
+    found = fused_on_gpu = False
     for group in report.groups:
         if wanted in group.source or wanted in group.outputs or wanted == group.name:
-            found = True
-            console.print(f"{escape(wanted)}: fused into {group.op} {escape(repr(group.name))}{_at(group.graph)}")
+            found, fused_on_gpu = True, group.on_gpu_alone
+            where = f"{_at(group.graph)}{', on a GPU alone' if group.on_gpu_alone else ''}"
+            console.print(f"{escape(wanted)}: fused into {group.op} {escape(repr(group.name))}{where}")
             console.print(f"  together: {escape(', '.join(group.source))}")
             console.print(f"  ops: {', '.join(group.ops)}")
     for node in report.left:
         if wanted in (node.node, node.output):
             found = True
-            where = f"{escape(wanted)} ({node.op}){_at(node.graph)}"
-            console.print(f"{where}: left alone, {node.code}: {escape(node.text)}")
+            what = f"{escape(wanted)} ({node.op}){_at(node.graph)}"
+            where = " on the CPU" if fused_on_gpu else ""
+            console.print(f"{what}: left alone{where}, {node.code}: {escape(node.text)}")
     return found
 
 

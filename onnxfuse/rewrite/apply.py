@@ -79,7 +79,7 @@ class _Rewriter:
     def run(self) -> None:
         groups = self.plan.groups
         bodies = [make_body(self.model, group) for group in groups]
-        fresh = name_bodies(self.model.proto, bodies, [len(group.nodes) for group in groups])
+        fresh = name_bodies(self.model.proto, bodies, groups)
         self.result.functions.extend(fresh)
         by_path: dict[str, list[tuple[Group, NodeProto]]] = {}
         for group, body in zip(groups, bodies, strict=True):

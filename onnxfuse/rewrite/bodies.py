@@ -11,11 +11,13 @@ from onnxfuse.fusion.plan import Group
 from onnxfuse.model import GraphView, Model
 from onnxfuse.model.external import is_external
 
-__all__ = ["DOMAIN", "FAMILY", "inline_tensor", "is_fused", "make_body", "name_bodies"]
+__all__ = ["DOMAIN", "FAMILY", "GPU_FAMILY", "inline_tensor", "is_fused", "make_body", "name_bodies"]
 
 DOMAIN = "onnxfuse"
 FAMILY = "FusedElementwise"
-_NUMBERED = re.compile(rf"{FAMILY}([1-9][0-9]*)")
+GPU_FAMILY = "FusedDevice"
+"""Names that the library registers for sessions on a GPU alone: elsewhere such a node becomes its body."""
+_NUMBERED = re.compile(rf"({FAMILY}|{GPU_FAMILY})([1-9][0-9]*)")
 
 
 def is_fused(node: NodeProto) -> bool:
@@ -117,29 +119,32 @@ def _copy(node: NodeProto, names: dict[str, str], view: GraphView, model: Model,
         del copy.output[-1]
 
 
-def name_bodies(proto: ModelProto, bodies: Sequence[FunctionProto], sizes: Sequence[int]) -> list[FunctionProto]:
-    """Names bodies in place, equal ones alike, and returns the new functions: those that the model does not have yet.
+def name_bodies(proto: ModelProto, bodies: Sequence[FunctionProto], groups: Sequence[Group]) -> list[FunctionProto]:
+    """Names bodies in place, equal ones of a family alike, and returns the new functions: those that the model does not
+    have yet.
 
-    ``sizes`` are the numbers of nodes that each replaces. Numbers go to the bodies that replace most in the whole model
-    first (ties by first use) and continue after those that the model has.
+    In each family numbers go to the bodies that replace most nodes in the whole model first (ties by first use) and
+    continue after those that the model has.
     """
-    names: dict[bytes, str] = {}
-    last = 0
+    names: dict[tuple[str, bytes], str] = {}
+    last = {FAMILY: 0, GPU_FAMILY: 0}
     for function in proto.functions:
         match = _NUMBERED.fullmatch(function.name)
         if function.domain == DOMAIN and match:
-            last = max(last, int(match[1]))
-            names.setdefault(_key(function), function.name)
-    keys = [_key(body) for body in bodies]
-    totals: dict[bytes, int] = {}
-    for key, size in zip(keys, sizes, strict=True):
-        totals[key] = totals.get(key, 0) + size
+            last[match[1]] = max(last[match[1]], int(match[2]))
+            names.setdefault((match[1], _key(function)), function.name)
+    keys = [(GPU_FAMILY if group.on_gpu_alone else FAMILY, _key(body))
+            for group, body in zip(groups, bodies, strict=True)]
+    totals: dict[tuple[str, bytes], int] = {}
+    for key, group in zip(keys, groups, strict=True):
+        totals[key] = totals.get(key, 0) + len(group.nodes)
     fresh: list[FunctionProto] = []
     for key in sorted((k for k in totals if k not in names), key=lambda k: -totals[k]):
-        last += 1
-        names[key] = f"{FAMILY}{last}"
+        family, content = key
+        last[family] += 1
+        names[key] = f"{family}{last[family]}"
         function = FunctionProto()
-        function.ParseFromString(key)
+        function.ParseFromString(content)
         function.name = names[key]
         fresh.append(function)
     for body, key in zip(bodies, keys, strict=True):

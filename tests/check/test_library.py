@@ -12,8 +12,10 @@ import pytest
 from onnx import parser
 
 import onnxfuse
+from onnxfuse import library as library_module
 from onnxfuse.errors import SetupError, UsageError
 from onnxfuse.library import highest_names, one_line
+from onnxfuse.rewrite import bodies
 
 
 class Options:
@@ -70,6 +72,18 @@ def test_asks_for_as_many_names_as_the_models_need(library: str, tmp_path: Path)
     onnxfuse.register(options, model(1), tmp_path / "m.onnx", model(2).SerializeToString(), device="cuda")
     assert options.entries["onnxfuse.names"] == "FusedDevice:3,FusedElementwise:77"
     assert options.entries["onnxfuse.device"] == "cuda"
+
+
+def test_names_are_said_once_for_servers_and_once_for_the_optimizer() -> None:
+    assert (library_module.DOMAIN, library_module.GPU_FAMILY) == (bodies.DOMAIN, bodies.GPU_FAMILY)
+
+
+def test_asks_for_no_names_of_a_gpu_that_no_model_has(library: str) -> None:
+    plain = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "onnxfuse" : 1]>
+        g (float[N] x) => (float[N] y) <uint8[1] k = {0}> { y = onnxfuse.FusedElementwise2(k, x) }""")
+    options = Options()
+    onnxfuse.register(options, plain, device="cuda")
+    assert options.entries["onnxfuse.names"] == "FusedDevice:0,FusedElementwise:2"
 
 
 def test_asks_for_no_more_names_than_the_library_takes(library: str) -> None:

@@ -15,9 +15,12 @@ from onnxfuse.check.classify import profile, tolerance_for
 from onnxfuse.check.compare import EXACT, REPORTED, STEPS, TOLERANT
 from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
-from onnxfuse.check.validate import WITHOUT, ValidationReport, compare_models
+from onnxfuse.check.validate import AS_ON_GPU, WITH, WITHOUT, ValidationReport, compare_models
 from onnxfuse.errors import UsageError
 from tests.check import models
+from tests.custom_ops.conftest import ort_library
+
+__all__ = ["ort_library"]
 
 
 def parse(body: str, opset: int = 17, more: str = "") -> onnx.ModelProto:
@@ -75,6 +78,31 @@ def test_a_changed_constant_fails_and_the_group_is_named(group: int, replaces: s
     assert "expected " in report.failure()
     assert f"(replaces {replaces})" in report.first_group
     assert report.first_group in report.failure()
+
+
+NORMALIZATION = """g (float[N, 8, 5] x) => (float[N, 8, 5] y) <float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}> {
+    [normal] n = BatchNormalization(x, s, s, s, s)
+    [relu] y = Relu(n)
+}"""
+
+
+def test_groups_for_a_gpu_are_checked_too(ort_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU they are plain nodes; their programs run where the session is told that there is a GPU."""
+    monkeypatch.setattr(api, "_compiler", lambda *_: None)
+    original = parse(NORMALIZATION)
+    fused = fuse(original, targets=("cpu", "cuda"))
+    (node,) = fused_nodes(fused)
+    assert node.op_type == "FusedDevice1"
+    right = compare_models(Subject.of(original), Subject.of(fused), library=ort_library)
+    assert (right.passed, [run.name for run in right.runs]) == (True, [WITHOUT, WITH, AS_ON_GPU])
+    program = next(a for a in node.attribute if a.name == "program")
+    program.s = program.s.replace(b"add.f32", b"sub.f32")
+    wrong = compare_models(Subject.of(original), Subject.of(fused), library=ort_library)
+    assert [run.passed for run in wrong.runs] == [True, True, False]
+    assert wrong.failure().startswith("output 'y' differs at [")
+    assert "(replaces normal, relu)" in wrong.failure()
+    alone = check_groups(Subject.of(original), Subject.of(fused), "", library=ort_library)
+    assert not alone.passed
 
 
 def test_a_group_in_a_body_is_named_by_the_node_that_carries_it() -> None:

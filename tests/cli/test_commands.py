@@ -289,4 +289,4 @@ def test_help_and_version() -> None:
 @pytest.mark.skipif(find_library() is None, reason="the library is not built")
 def test_with_the_library_both_runs_are_checked(chain: Path, tmp_path: Path) -> None:
     text = invoke("optimize", chain, tmp_path / "out.onnx").output
-    assert "check: passed without the library and with the library" in text
+    assert "check: passed without the library, with the library" in text

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.codegen import Compiler, container, nvrtc
+from onnxfuse.codegen import Compiler, container, nvjitlink, nvrtc
 from onnxfuse.codegen.cache import Cache
 from onnxfuse.errors import ModelError, SetupError, UsageError
 from onnxfuse.program import Program
@@ -22,8 +22,8 @@ from tests.cli.test_commands import CHAIN, invoke
 @pytest.fixture
 def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model with one group, and a cache of compiled code that nobody else has."""
-    if nvrtc.find() is None:
-        pytest.skip('NVRTC is not installed: pip install "onnxfuse[cuda]"')
+    if nvrtc.find() is None or nvjitlink.find() is None:
+        pytest.skip('NVRTC or nvJitLink is not installed: pip install "onnxfuse[cuda]"')
     monkeypatch.setenv("ONNXFUSE_CUDA_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "chain.onnx"
     onnx.save(parse(CHAIN), path)
@@ -79,7 +79,7 @@ def test_registers_in_a_table(chain: Path) -> None:
     (["--target", "cpu,cuda", "--cuda-arch", ","], 2, "compute capabilities such as 80,90"),
     (["--target", "cpu,cuda", "--cuda-arch", "42"], 2, "makes no code for 42"),
     (["--target", "cpu,cuda", "--cuda-arch", "61"], 2, "it can be one of 70"),
-    (["--cuda-arch", "80"], 2, "--target cpu,cuda"),
+    (["--target", "cpu", "--cuda-arch", "80"], 2, "--target cpu,cuda"),
 ])  # fmt: skip
 def test_options_that_make_no_sense(
     chain: Path, tmp_path: Path, options: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
@@ -140,15 +140,16 @@ def test_new_nodes_without_code_in_a_model_that_has_some(chain: Path, tmp_path: 
 def test_an_interrupt_does_not_wait_for_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chain: Path) -> None:
     """What is left is not compiled once nobody waits for it."""
     compiled = []
-    real = nvrtc.Nvrtc.cubin
+    real = nvjitlink.NvJitLink.cubin
 
-    def cubin(self: nvrtc.Nvrtc, text: str, architecture: int) -> bytes:
+    def cubin(self: nvjitlink.NvJitLink, ptx: bytes, architecture: int) -> bytes:
         compiled.append(architecture)
-        return real(self, text, architecture)
+        return real(self, ptx, architecture)
 
-    monkeypatch.setattr(nvrtc.Nvrtc, "cubin", cubin)
     programs = [Program.parse(f"onnxfuse 1\nin x0 f32\nt0 = {name}.f32 x0\nout t0\n") for name in ("exp", "neg") * 4]
-    made = Compiler(store=Cache(None)).compile(programs)
+    compiler = Compiler(store=Cache(None))
+    monkeypatch.setattr(nvjitlink.NvJitLink, "cubin", cubin)
+    made = compiler.compile(programs)
     next(made)
     made.close()
     time.sleep(2.0)
@@ -164,3 +165,54 @@ def test_a_library_that_is_no_compiler(monkeypatch: pytest.MonkeyPatch, chain: P
             onnxfuse.optimize(chain, targets=("cpu", "cuda"))
     finally:
         nvrtc.find.cache_clear()
+
+
+def test_default_targets(chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both where the compilers are, unless a variable says otherwise."""
+    out = tmp_path / "out.onnx"
+
+    def targets() -> list[str]:
+        invoke("optimize", chain, out, "--no-validate", "--report", tmp_path / "report.json")
+        found: list[str] = json.loads((tmp_path / "report.json").read_text())["options"]["targets"]
+        return found
+
+    monkeypatch.setenv("ONNXFUSE_TARGET", "cuda, cpu")
+    assert targets() == ["cpu", "cuda"]
+    assert code_in(out).images
+    monkeypatch.setenv("ONNXFUSE_TARGET", "cpu")
+    assert targets() == ["cpu"]
+    monkeypatch.delenv("ONNXFUSE_TARGET")
+    assert targets() == ["cpu", "cuda"]
+    monkeypatch.setattr("onnxfuse.codegen.toolchain.installed", lambda: False)
+    assert targets() == ["cpu"]
+    for wrong in ("gpu", ",", "cpu,gpu"):
+        monkeypatch.setenv("ONNXFUSE_TARGET", wrong)
+        said = invoke("optimize", chain, out, code=2).output
+        assert f"ONNXFUSE_TARGET is '{wrong}'" in said
+        assert "cpu, cuda or cpu,cuda" in said
+
+
+def test_explain_compiles_what_it_shows(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXFUSE_TARGET", "cpu,cuda")
+    assert "registers" not in invoke("explain", chain).output
+    for options in (("-v",), ("--target", "cpu,cuda"), ("--cuda-arch", "80")):
+        assert "registers" in invoke("explain", chain, *options).output
+    monkeypatch.setenv("ONNXFUSE_TARGET", "cpu")
+    assert "registers" not in invoke("explain", chain, "-v").output
+    assert "registers" in invoke("explain", chain, "--cuda-arch", "80").output
+    assert 'extern "C" __global__ void' in invoke("explain", chain, "--cuda").output
+
+
+NORMALIZATION = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 2, 5] x) => (float[N, 2, 5] y)
+    <float[2] s = {1, 2}> { [normal] n = BatchNormalization(x, s, s, s, s)  [relu] y = Relu(n) }"""
+
+
+def test_groups_for_a_gpu_alone_in_words(chain: Path) -> None:
+    onnx.save(parse(NORMALIZATION), chain)
+    said = invoke("optimize", chain, chain.with_name("out.onnx"), "--target", "cpu,cuda", "--cuda-arch", "80").output
+    assert "on a GPU alone: 2 ops in 1 of them; on the CPU these stay single nodes" in said
+    assert "left alone: 2 elementwise nodes (1 channel-parameters, 1 single)" in said
+    assert "check: passed without the library, with the library, with the nodes for the GPU" in said
+    said = invoke("explain", chain, "--node", "relu", "--target", "cpu,cuda", "--cuda-arch", "80").output
+    assert "relu: fused into FusedDevice1 'fused_normal_to_relu', on a GPU alone" in said
+    assert "relu (Relu): left alone on the CPU, single" in said

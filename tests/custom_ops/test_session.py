@@ -430,3 +430,26 @@ print(keep.run(None, {{"x": numpy.ones(3, "f"), "b": numpy.full(3, 3, "f")}})[0]
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[-6.0, -6.0, -6.0]", "")
+
+
+@pytest.mark.parametrize(("k", "config", "kernel"), [
+    (1, {}, False), (1, {"onnxfuse.device": "cpu"}, False), (1, {"onnxfuse.device": "cuda"}, True),
+    (16, {"onnxfuse.device": "cuda"}, True), (17, {"onnxfuse.device": "cuda"}, False),
+    (40, {"onnxfuse.device": "cuda", "onnxfuse.names": "FusedDevice:40,FusedElementwise:1"}, True),
+    (1, {"onnxfuse.device": "cuda", "onnxfuse.names": "FusedDevice:0"}, False),
+    (1, {"onnxfuse.names": "FusedDevice:40"}, False),
+])  # fmt: skip
+def test_names_for_a_gpu(ort_library: str, k: int, config: dict[str, str], kernel: bool) -> None:
+    """FusedDevice is its body unless the session asks for a GPU; with that, a kernel for the CPU is there, too."""
+    model = numbered(k)
+    for owner in (*model.graph.node, *model.functions):
+        field = "op_type" if isinstance(owner, onnx.NodeProto) else "name"
+        setattr(owner, field, getattr(owner, field).replace("FusedElementwise", "FusedDevice"))
+    x, b = floats(5), floats(5, seed=1)
+    s = session(model, ort_library, config=config)
+    np.testing.assert_array_equal(run(s, x=x, b=b)[0], sub(x, b) if kernel else x + b)
+
+
+def test_wrong_device(ort_library: str) -> None:
+    with pytest.raises(Exception, match=r"session config onnxfuse\.device is 'tpu'; expected 'cpu' or 'cuda'"):
+        session(numbered(1), ort_library, config={"onnxfuse.device": "tpu"})

@@ -192,6 +192,7 @@ class Patterns:
 
     def __init__(self, *outputs: str) -> None:
         self.graphs: dict[str, dict[str, Reason]] = {}
+        self.gpu: dict[str, dict[str, Reason]] = {}
         self.patterns = [self]
         self.op, self.outputs, self.path = "QuickGelu", outputs, ""
 

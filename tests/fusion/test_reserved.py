@@ -121,6 +121,10 @@ def test_what_runs_in_the_blocked_layout_is_reserved(convolutions: Reserved) -> 
     assert {name for name, code in codes(convolutions).items() if code == "blocked-layout"} == {"sum", "relu2"}
 
 
+def test_on_a_gpu_convolutions_take_no_activation_and_no_layout(convolutions: Reserved) -> None:
+    assert set(convolutions.gpu[""]) == {"normal", "scaled"}
+
+
 def test_chains_beside_convolutions_are_free(convolutions: Reserved) -> None:
     assert not {"soft", "abs", "out"} & set(convolutions.by_output)
     assert convolutions.note is None
@@ -192,6 +196,10 @@ def test_chains_no_ops_folding_and_equal_expressions_are_free(transformer: Reser
     assert not free & set(transformer.by_output)
 
 
+def test_patterns_of_transformers_are_fused_on_a_gpu_too(transformer: Reserved) -> None:
+    assert transformer.gpu == transformer.graphs
+
+
 def test_what_a_transpose_is_moved_past_is_reserved() -> None:
     """Also what is joined to it: the runtime keeps the names of values whose layout it changed."""
     g = Graph()
@@ -205,8 +213,23 @@ def test_what_a_transpose_is_moved_past_is_reserved() -> None:
     g.add("MatMul", "back w", "y")
     g.add("Exp", "y", "apart1")
     g.add("Sin", "apart1", "apart2")
-    found = codes(reserved_nodes(g.model({"x": ["b", "t", 8]}, ["apart2"])))
-    assert found == dict.fromkeys(("exp", "mul", "tanh"), "transposed-by-runtime")
+    answer = reserved_nodes(g.model({"x": ["b", "t", 8]}, ["apart2"]))
+    assert codes(answer) == dict.fromkeys(("exp", "mul", "tanh"), "transposed-by-runtime")
+    assert answer.gpu == answer.graphs
+
+
+def test_on_a_gpu_no_transpose_is_free() -> None:
+    """Beside a convolution in the blocked layout a Transpose costs nothing; on a GPU there is no such layout."""
+    g = Graph()
+    g.conv("x", "conv", 16)
+    g.add("Transpose", "conv", "turned", perm=[0, 2, 3, 1])
+    g.add("Exp", "turned", "exp")
+    g.add("Tanh", "exp", "tanh")
+    g.add("Transpose", "tanh", "back", perm=[0, 3, 1, 2])
+    g.conv("back", "y", 16)
+    answer = reserved_nodes(g.model({"x": [1, 16, 12, 12]}, ["y"]))
+    assert not {"exp", "tanh"} & set(answer.by_output)
+    assert {answer.gpu[""][name].code for name in ("exp", "tanh")} == {"transposed-by-runtime"}
 
 
 def test_twins_and_no_ops_inside_a_fused_node_are_reserved() -> None:
@@ -223,8 +246,10 @@ def test_twins_and_no_ops_inside_a_fused_node_are_reserved() -> None:
     g.add("Tanh", "exp", "tanh")
     g.add("Identity", "relu", "handed")
     g.add("Sin", "handed", "sin")
-    found = codes(reserved_nodes(g.model({"x": [4, 8]}, ["tanh", "sin"])))
-    assert found == dict.fromkeys(("same", "sum", "twin", "relu", "relu_twin"), "fused-by-runtime")
+    answer = reserved_nodes(g.model({"x": [4, 8]}, ["tanh", "sin"]))
+    assert codes(answer) == dict.fromkeys(("same", "sum", "twin", "relu", "relu_twin"), "fused-by-runtime")
+    # on a GPU the bias becomes part of a Gemm, too, its activation does not
+    assert set(answer.gpu[""]) == {"same", "sum", "twin"}
 
 
 def test_quantized_convolution_and_its_clamp() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from onnxfuse.fusion import worth
-from onnxfuse.fusion.worth import COST_NS, NODE_NS, SHORT_ROW, SOME, repeated
+from onnxfuse.fusion.worth import CPU, SHORT_ROW, SOME
 from onnxfuse.model import Term
 from tests.fusion.planning import plan_of
 
 ADDITION = 1.0
-ENOUGH = int(NODE_NS / COST_NS)  # elements whose additions cost as much as a node
+ENOUGH = int(CPU.node_ns / CPU.cost_ns)  # elements whose additions cost as much as a node
+
+
+def repeated(cost: float, own: Term, whole: Term) -> bool:
+    return worth.repeated(cost, own, whole, CPU)
 
 
 def test_work_is_repeated_until_a_node_costs_less() -> None:
@@ -28,7 +32,7 @@ def test_only_dims_of_one_count() -> None:
 
 
 def test_a_dim_without_a_number_is_taken_for_some() -> None:
-    least = NODE_NS / COST_NS / (SOME * SOME - 1)
+    least = CPU.node_ns / CPU.cost_ns / (SOME * SOME - 1)
     whole = Term((("N",), ("S",)))
     assert not repeated(0.9 * least, Term(()), whole)
     assert repeated(1.1 * least, Term(()), whole)

@@ -321,3 +321,37 @@ def test_the_result_is_sorted_and_near_to_the_old_order(sort: bool) -> None:
     for node in result.graph.node:
         assert set(node.input) - {""} <= made
         made |= set(node.output)
+
+
+FAMILIES = """g (float[N, 8, H] x) => (float[N, 8, H] y, float[N, 8, H] z) <float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}> {
+    a = BatchNormalization(x, s, s, s, s)  b = Relu(a)  c = Softmax(b)  d = Exp(c)  e = Tanh(d)  f = Softmax(e)
+    h = BatchNormalization(f, s, s, s, s)  y = Relu(h)  i = Softmax(y)  j = Neg(i)  z = Abs(j)
+}"""
+
+
+def test_groups_for_a_gpu_alone_have_names_of_their_own() -> None:
+    """Numbers go by family; what a body is, and what is final, does not depend on it."""
+    targets = ("cpu", "cuda")
+    proto = parse(FAMILIES)
+    model = from_proto(proto)
+    plan = make_plan(model, PlanOptions(targets=targets, verify=True))
+    result = apply(model, plan, targets)
+    onnx.checker.check_model(result, full_check=True)
+    assert_same_results(proto, result)
+    assert [node.op_type for node in fused_nodes(result.graph)] == [
+        "FusedDevice1", "FusedElementwise1", "FusedDevice1", "FusedElementwise2"
+    ]
+    assert [f.name for f in result.functions] == ["FusedDevice1", "FusedElementwise1", "FusedElementwise2"]
+    again = from_proto(result)
+    assert apply(again, make_plan(again, PlanOptions(targets=targets)), targets) is result
+
+
+def test_numbers_of_a_family_go_on_after_those_in_the_model() -> None:
+    targets = ("cpu", "cuda")
+    model = from_proto(parse(FAMILIES))
+    first = apply(model, make_plan(model, PlanOptions(targets=targets, max_fusions=1)), targets)
+    again = from_proto(first)
+    result = apply(again, make_plan(again, PlanOptions(targets=targets)), targets)
+    straight = apply(model, make_plan(model, PlanOptions(targets=targets)), targets)
+    assert sorted(f.name for f in result.functions) == sorted(f.name for f in straight.functions)
+    assert [node.op_type for node in fused_nodes(result.graph)].count("FusedDevice1") == 2
