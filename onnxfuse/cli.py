@@ -260,7 +260,8 @@ def validate(
 @click.option("--node", metavar="NAME", help="Only this node: its name, or a value that it makes.")
 @_target
 @_cuda_arch
-@click.option("--cuda", is_flag=True, help="Print the CUDA text of every program instead (docs/cuda.md).")
+@click.option("--cuda", is_flag=True,
+              help="Print the CUDA text of every program, or of that of --node, instead (docs/cuda.md).")
 @_half
 @_fuel
 @click.option("--report", metavar="F.json", help="Write the plan as JSON (docs/report.md).")
@@ -287,7 +288,8 @@ def explain(
     if report is not None:
         api.write_text(report, schema.to_json(schema.to_dict(record)))
     if cuda:
-        terminal.show_cuda(_console(), record)
+        if not terminal.show_cuda(_console(), record, node):
+            raise UsageError(f"no fused node has {node!r} in it", path=model, hint="without --node all are printed")
     elif node is None:
         terminal.show_explanation(_console(), record, verbose=verbose)
     elif not terminal.show_node(_console(), record, node):

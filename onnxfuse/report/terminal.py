@@ -98,11 +98,14 @@ def _show_codes(console: Console, report: Report, *, verbose: bool) -> None:
         console.print(table)
 
 
-def show_cuda(console: Console, report: Report) -> None:
-    """The CUDA text of every program."""
-    for code in report.codes:
+def show_cuda(console: Console, report: Report, wanted: str | None = None) -> bool:
+    """The CUDA text of every program, or of that which runs a node; False if none does."""
+    programs = {group.program for group in report.groups if wanted is None or _is_in(wanted, group)}
+    shown = [code for code in report.codes if code.program in programs]
+    for code in shown:
         console.print(f"// ---- {', '.join(report.ops_of(code))}", markup=False)
         console.print(code.text, markup=False)
+    return bool(shown) or wanted is None
 
 
 def _show_check(console: Console, check: ValidationReport, *, verbose: bool) -> None:
@@ -183,7 +186,7 @@ def show_node(console: Console, report: Report, wanted: str) -> bool:
     """What becomes of the node of that name (or that makes that value); False if it is neither fused nor left alone."""
     found = fused_on_gpu = False
     for group in report.groups:
-        if wanted in group.source or wanted in group.outputs or wanted == group.name:
+        if _is_in(wanted, group):
             found, fused_on_gpu = True, group.on_gpu_alone
             where = f"{_at(group.graph)}{', on a GPU alone' if group.on_gpu_alone else ''}"
             console.print(f"{escape(wanted)}: fused into {group.op} {escape(repr(group.name))}{where}")
@@ -196,6 +199,11 @@ def show_node(console: Console, report: Report, wanted: str) -> bool:
             where = " on the CPU" if fused_on_gpu else ""
             console.print(f"{what}: left alone{where}, {node.code}: {escape(node.text)}")
     return found
+
+
+def _is_in(wanted: str, group: Group) -> bool:
+    """Whether a group is, or holds, or makes what has this name."""
+    return wanted in group.source or wanted in group.outputs or wanted == group.name
 
 
 def _at(graph: str) -> str:

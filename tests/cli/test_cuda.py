@@ -66,6 +66,9 @@ def test_the_text_of_the_kernels(chain: Path) -> None:
     said = invoke("explain", chain, "--cuda", "--cuda-arch", "80").output
     assert "// ---- FusedElementwise1" in said
     assert 'extern "C" __global__ void' in said
+    node = "mul"
+    assert invoke("explain", chain, "--cuda", "--cuda-arch", "80", "--node", node).output == said
+    assert "no fused node has 'y9' in it" in invoke("explain", chain, "--cuda", "--node", "y9", code=2).output
 
 
 def test_registers_in_a_table(chain: Path) -> None:
