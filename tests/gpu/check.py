@@ -1,12 +1,13 @@
 """What the kernels do on a real GPU, and how fast: one command, some minutes, on a machine with PyTorch alone.
 
     python -m tests.gpu.prepare build/gpu                (elsewhere: compiles)
-    python tests/gpu/check.py build/gpu --out FOLDER     (here: no onnx, no ONNX Runtime, no NVRTC, no network)
+    python tests/gpu/check.py build/gpu --out FOLDER     (here: no onnx, no NVRTC, no network)
 
 Every program is loaded through the driver from the container of the model, as the library does it, from the machine
 code for this GPU and again from the PTX; launched with the arguments that the library computes; compared with the CPU
 library, bit for bit where all is float32; and timed inside a CUDA graph against a copy of the same bytes, PyTorch and
 torch.compile.
+Then tests/gpu/sessions.py, if the folder has models and ONNX Runtime with CUDA is here or comes in `--pieces`.
 Writes check.json and check.txt. Exit code 1 if a result is wrong.
 """
 
@@ -16,6 +17,7 @@ import argparse
 import ctypes
 import json
 import statistics
+import subprocess
 import sys
 import time
 import types
@@ -323,11 +325,24 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sessions(folder: Path, out: Path, pieces: Path | None, minutes: float) -> dict[str, Any]:
+    """Runs tests/gpu/sessions.py: its exit code (2: nothing could be run), and why it was left out if it was."""
+    command = [sys.executable, str(Path(__file__).with_name("sessions.py")), str(folder), "--out", str(out),
+               "--minutes", str(minutes), *(["--pieces", str(pieces)] if pieces is not None else [])]  # fmt: skip
+    result = out / "sessions.json"
+    result.unlink(missing_ok=True)
+    code = subprocess.run(command, check=False).returncode
+    found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {"left_out": f"ended with {code}"}
+    return {"exit_code": code} | {key: found[key] for key in ("left_out",) if key in found}
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="check.py", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="what tests.gpu.prepare has made")
     parser.add_argument("--out", type=Path, default=Path("run-output"))
     parser.add_argument("--minutes", type=float, default=7.0, help="opponents are left out when these are over")
+    parser.add_argument("--pieces", type=Path, help="onnxruntime-gpu in pieces, for the sessions")
+    parser.add_argument("--session-minutes", type=float, default=4.0, help="no model is begun when these are over")
     options = parser.parse_args(arguments)
     _parts()
     import torch
@@ -353,9 +368,13 @@ def main(arguments: list[str] | None = None) -> int:
             (options.out / "check.json").write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
     text = f"{about}\n\n{table(rows)}"
     (options.out / "check.txt").write_text(text, encoding="utf-8")
-    print(text)
+    print(text, flush=True)
+    torch.cuda.empty_cache()
+    whole = sessions(options.folder, options.out, options.pieces, options.session_minutes)
+    found = {"machine": about, "rows": rows, "sessions": whole}
+    (options.out / "check.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     wrong = [r for r in rows if "problem" in r or not all(c["right"] for w in ("cubin", "ptx") for c in r.get(w, []))]
-    return 1 if wrong else 0
+    return 1 if wrong or whole["exit_code"] not in (0, 2) else 0
 
 
 if __name__ == "__main__":
