@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from itertools import repeat
 
 from onnxfuse.codegen import cache, container, cubin, nvrtc, toolchain
 from onnxfuse.codegen.container import CUBIN, PTX, Image
@@ -19,6 +21,9 @@ DEFAULT = (75, 80, 90, 100, 120)
 SCHEMA = 1
 """Of what is stored in the cache."""
 AT_ONCE = 2
+MOST_BYTES = 100_000 // 6
+"""Of an image in a model, on the average, so that a program takes 100 KB with the default list. Beyond, its elements go
+one by one, as those of programs of LONGEST do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,19 +36,18 @@ class Kernels:
     facts: dict[int, dict[str, cubin.Kernel]]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Compiled:
-    """A program compiled in one shape: the images of all cubins, and of the PTX that they were made from."""
+class _InShape:
+    """A program in one shape: its text, the PTX, and what it has been compiled to so far."""
 
-    text: str
-    shape: Shape
-    images: list[Image]
-    facts: dict[int, dict[str, cubin.Kernel]]
+    def __init__(self, program: Program, shape: Shape, ptx: Callable[[str], bytes]) -> None:
+        self.text, self.shape = emit(program, shape), shape
+        self.ptx = ptx(self.text)
+        self.cubins: dict[int, bytes] = {}
+        self.facts: dict[int, dict[str, cubin.Kernel]] = {}
 
-    @property
-    def frame(self) -> int:
+    def frame(self, architecture: int) -> int:
         """Bytes of local memory of all kernels."""
-        return sum(kernel.frame for kernels in self.facts.values() for kernel in kernels.values())
+        return sum(kernel.frame for kernel in self.facts[architecture].values())
 
 
 class Compiler:
@@ -60,6 +64,8 @@ class Compiler:
         if not known:
             raise UsageError("no architecture is given", hint="such as 80,90, or leave it out for all recent ones")
         self.architectures = tuple(sorted(set(known)))
+        self._virtual = self._tools.ptx_architecture(self.architectures)
+        self._at_once = threading.BoundedSemaphore(AT_ONCE)
         self._stopped = False
 
     @property
@@ -71,53 +77,72 @@ class Compiler:
         self, programs: Sequence[Program], done: Callable[[], None] = lambda: None
     ) -> Generator[Kernels, None, None]:
         """The code of each program, in order; `done` is called, from other threads, after each."""
-        pool = ThreadPoolExecutor(AT_ONCE)
-        waiting = [pool.submit(self._program, program, done) for program in programs]
-        try:
-            for future in waiting:
-                yield future.result()
-        finally:  # when interrupted, after the compilations that are under way at most
-            self._stopped = not all(future.done() for future in waiting)
-            pool.shutdown(wait=False, cancel_futures=True)
+        # Of the pools one makes PTX and decides, the other makes machine code, so that a single program keeps both
+        # processors busy; together they run AT_ONCE compilations.
+        with ThreadPoolExecutor(AT_ONCE) as linking:
+            pool = ThreadPoolExecutor(AT_ONCE)
+            waiting = [pool.submit(self._program, program, linking, done) for program in programs]
+            try:
+                for future in waiting:
+                    yield future.result()
+            finally:  # when interrupted, after the compilations that are under way at most
+                self._stopped = not all(future.done() for future in waiting)
+                pool.shutdown(cancel_futures=True)
 
-    def _program(self, program: Program, done: Callable[[], None]) -> Kernels:
+    def _program(self, program: Program, linking: ThreadPoolExecutor, done: Callable[[], None]) -> Kernels:
         first = shape_of(program)
         versions = [f"{SCHEMA}.{container.VERSION}", self.version, toolchain.PTX_VERSION]
         name = cache.key([emit(program, first), *nvrtc.OPTIONS, *versions, *map(str, self.architectures)])
         stored = self._store.get(name)
         made = _restored(stored, program) if stored is not None else None
         if made is None:
-            made = self._compile(program, first)
+            made = self._compile(program, first, linking)
             self._store.put(name, _stored(made))
         done()
         return made
 
-    def _compile(self, program: Program, first: Shape) -> Kernels:
+    def _compile(self, program: Program, first: Shape, linking: ThreadPoolExecutor) -> Kernels:
         shapes = _smaller(first)
-        best = self._in_shape(program, next(shapes))
-        for shape in shapes:
+        best = _InShape(program, next(shapes), self._ptx)
+        self._link(best, self.architectures[:1], linking)  # what takes local memory mostly does so everywhere
+        while True:
             # Local memory costs more than what the shape gains. Some of it stays whatever the shape: CUDA's functions
             # of float64 have tables there for large angles.
-            if best.frame == 0:
+            bad = next((a for a in best.facts if best.frame(a)), None)
+            shape = next(shapes, None) if bad is not None else None
+            if bad is not None and shape is not None:
+                other = _InShape(program, shape, self._ptx)
+                self._link(other, [bad], linking)
+                if other.frame(bad) < best.frame(bad):
+                    best = other
+                    continue
+                shapes = iter(())
+            if len(best.facts) == len(self.architectures):
                 break
-            other = self._in_shape(program, shape)
-            if other.frame >= best.frame:
-                break
-            best = other
+            self._link(best, self.architectures, linking)
+        images = [Image(PTX, self._virtual, best.ptx), *(Image(CUBIN, a, code) for a, code in best.cubins.items())]
         form = (best.shape.vector, best.shape.unroll, best.shape.resident)
-        return Kernels(best.text, best.shape, container.pack(best.images, program.text, form), best.facts)
+        data = container.pack(images, program.text, form)
+        if len(data) > MOST_BYTES * len(images) and best.shape.vector > 1:
+            return self._compile(program, Shape(1, 1), linking)
+        facts = {a: best.facts[a] for a in self.architectures}
+        return Kernels(best.text, best.shape, data, facts)
 
-    def _in_shape(self, program: Program, shape: Shape) -> _Compiled:
-        self._go_on()
-        text, virtual = emit(program, shape), self._tools.ptx_architecture(self.architectures)
-        ptx = self._tools.ptx(text, virtual)
-        images, facts = [Image(PTX, virtual, ptx)], {}
-        for architecture in self.architectures:
+    def _ptx(self, text: str) -> bytes:
+        with self._at_once:
             self._go_on()
-            code = self._tools.cubin(ptx, architecture)
-            images.append(Image(CUBIN, architecture, code))
-            facts[architecture] = cubin.kernels(code)
-        return _Compiled(text, shape, images, facts)
+            return self._tools.ptx(text, self._virtual)
+
+    def _link(self, made: _InShape, architectures: Sequence[int], linking: ThreadPoolExecutor) -> None:
+        """Machine code for those of the architectures that it is not there for yet."""
+        missing = [a for a in architectures if a not in made.cubins]
+        for architecture, code in zip(missing, linking.map(self._cubin, repeat(made.ptx), missing), strict=True):
+            made.cubins[architecture], made.facts[architecture] = code, cubin.kernels(code)
+
+    def _cubin(self, ptx: bytes, architecture: int) -> bytes:
+        with self._at_once:
+            self._go_on()
+            return self._tools.cubin(ptx, architecture)
 
     def _go_on(self) -> None:
         """Ends the work on a program that nobody waits for any more."""

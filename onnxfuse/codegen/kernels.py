@@ -25,7 +25,7 @@ IN_FLIGHT = 4
 LARGEST = 256
 """Cost, in units of the instruction table, of all elements that one pass of a loop works on: beyond, a kernel computes
 longer than memory takes anyway, and its code only grows."""
-LONGEST = 2048
+LONGEST = 1024
 """Cost of a vector beyond which elements go one by one, in a single kernel. On any GPU such a program computes longer
 than memory takes, and each further copy of it costs the compiler more than the one before."""
 STEPPED = 4

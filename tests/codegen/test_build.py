@@ -112,3 +112,41 @@ def test_local_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (made,) = Compiler([80], Cache(None)).compile(SOME[:1])
     assert len(tried) == 3
     assert made.shape == tried[0]
+
+
+def test_local_memory_of_one_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that alone takes local memory is enough for a smaller shape, of which all are then compiled anew."""
+    real = cubin.kernels
+
+    def kernels(code: bytes) -> dict[str, cubin.Kernel]:
+        spilled = cubin.architecture(code) == 80 and len(made) < 3
+        made.append(cubin.architecture(code))
+        return {name: dataclasses.replace(k, frame=8 if spilled else 0) for name, k in real(code).items()}
+
+    made: list[int] = []
+    monkeypatch.setattr(cubin, "kernels", kernels)
+    (code,) = Compiler([75, 80, 90], Cache(None)).compile(SOME[:1])
+    assert made == [75, 80, 90, 80, 75, 90]
+    assert (code.shape.unroll, list(code.facts)) == (1, [75, 80, 90])
+    monkeypatch.undo()
+    (straight,) = Compiler([75, 80, 90], Cache(None)).compile(SOME[:1])
+    assert straight.shape.unroll == 2
+
+
+def test_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose code is too large has no vectors."""
+    (large,) = Compiler([80, 90], Cache(None)).compile(SOME[:1])
+    monkeypatch.setattr(build, "MOST_BYTES", len(large.data) // 3 - 1)
+    (small,) = Compiler([80, 90], Cache(None)).compile(SOME[:1])
+    assert large.shape.vector > 1
+    assert small.shape == Shape(1, 1)
+    assert list(small.facts[80]) == ["strided"]
+    assert len(small.data) < len(large.data)
+
+
+def test_two_at_once_with_one_compiler() -> None:
+    """Two calls that are both under way."""
+    compiler = Compiler([80], Cache(None))
+    calls = [compiler.compile(SOME), compiler.compile(SOME)]
+    pairs = [(next(calls[0]), next(calls[1])) for _ in SOME]
+    assert all(one.data == other.data for one, other in pairs)

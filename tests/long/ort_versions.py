@@ -37,7 +37,8 @@ from tests.custom_ops.test_session import TAMPERED, one_node  # noqa: E402
 
 VERSIONS = ("1.18.1", "1.20.1", "1.22.1", "1.23.2", "1.27.0", "1.31.1", "1.32.0")
 PYTHONS = ("python3.12", "python3.11", "python3.10", sys.executable)  # the oldest wheels end at 3.12
-CUDA: dict[str, Any] = {"targets": ("cpu", "cuda"), "cuda_arch": (80,)} if toolchain.installed() else {"targets": ("cpu",)}
+TARGETS = ("cpu", "cuda") if toolchain.installed() else ("cpu",)
+CUDA: dict[str, Any] = {"targets": TARGETS, **({"cuda_arch": (80,)} if "cuda" in TARGETS else {})}
 """The models have GPU code where it can be made: the CPU must not mind."""
 Feeds = list[dict[str, np.ndarray]]
 

@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 VENV=${VENV:-.venv}
-STEPS=${STEPS:-sanitize emulated fuzz slow versions oldest corpus}
+STEPS=${STEPS:-sanitize emulated fuzz slow versions oldest corpus cuda}
 python=$VENV/bin/python
 compiler=${CXX:-g++}
 
@@ -28,7 +28,7 @@ emulated() {
                 tests/custom_ops/test_tails.py tests/custom_ops/test_accuracy.py tests/custom_ops/test_half_unary.py
 }
 
-# The program parser and the machine on damaged and random programs.
+# The program parser and the machine on damaged and random programs; damaged containers of GPU code.
 fuzz() {
     "$python" custom_ops/fuzz/run.py --library build/sanitize
 }
@@ -49,6 +49,11 @@ oldest() {
 
 corpus() {
     "$python" -m tests.long.corpus
+}
+
+# GPU code of every model of the corpus: warnings, local memory, registers, sizes, blocks that it moves.
+cuda() {
+    "$python" -m tests.long.cuda_models
 }
 
 failed=()
