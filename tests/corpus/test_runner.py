@@ -44,11 +44,12 @@ def test_normalizations_are_counted_together() -> None:
 
 
 def test_table_and_document() -> None:
-    good = Row("good", "skeleton", 9, 4, 2, 1, 7, {"single": 2, "constant": 1}, 1.5e-7, ["a | b"])
+    good = Row("good", "skeleton", 9, 4, 2, 1, 7, 1, 2, {"single": 2, "constant": 1}, 1.5e-7, ["a | b"])
     bad = Row("bad", "skeleton", problems=["process ended with -11: "])
     lines = table([good, bad]).splitlines()
-    assert lines[2] == "| good | 9 | 4 | 2 | 1 | 7 | 3 | single 2 | 1.5e-07 | a \\| b |"
+    assert lines[2] == "| good | 9 | 4 | 2 | 1 | 7 | 3 | single 2 | 2 in 1 | 1.5e-07 | a \\| b |"
     assert lines[3].endswith("| **process ended with -11: ** |")
     text = document([good, bad])
     assert "2 models, 1 of them with\nfused nodes: 7 ops in 2 fused nodes, 3 elementwise ops left alone" in text
+    assert "On a GPU alone 2 of those are fused, too, into 1 nodes." in text
     assert "| single | 2 |\n| constant | 1 |" in text

@@ -47,7 +47,8 @@ SECONDS = 3600
 
 @dataclass
 class Row:
-    """What came out for one model. ``problems`` is empty if all is as it should be."""
+    """What came out for one model. ``problems`` is empty if all is as it should be. What is fused on a GPU alone counts
+    in ``gpu_groups`` and ``gpu_fused`` only."""
 
     name: str
     kind: str
@@ -56,6 +57,8 @@ class Row:
     groups: int = 0
     programs: int = 0
     fused: int = 0
+    gpu_groups: int = 0
+    gpu_fused: int = 0
     left: dict[str, int] = field(default_factory=dict)
     error: float = 0.0
     notes: list[str] = field(default_factory=list)
@@ -105,13 +108,15 @@ def examine(name: str, models: ModuleType, cache: Path) -> Row:
         except OnnxfuseError as error:
             row.problems.append(f"optimize: {error}")
             return row
-        row.nodes, row.nodes_after = report.nodes_before, report.nodes_after
-        row.groups, row.fused = len(report.groups), report.ops_fused
-        row.programs = len({group.op for group in report.groups})
+        row.nodes, row.nodes_after = report.nodes_before, report.nodes_on_cpu
+        groups = [group for group in report.groups if not group.on_gpu_alone]
+        row.groups, row.fused = len(groups), sum(len(group.ops) for group in groups)
+        row.programs = len({group.op for group in groups})
+        row.gpu_groups, row.gpu_fused = len(report.gpu_groups), report.ops_fused - row.fused
         row.left = dict(report.left_counts)
         if report.note:
             row.notes.append(report.note)
-        if row.groups:
+        if report.groups:
             _check_values(row, path, target, models)
             _check_graphs(row, path, target)
         elif target.read_bytes() != path.read_bytes():
@@ -243,16 +248,18 @@ def run_one(name: str, kind: str, key: str, cache: Path, again: bool) -> Row:
 def table(rows: Iterable[Row]) -> str:
     """The rows in Markdown."""
     lines = [
-        "| model | nodes | after | fused nodes | distinct | ops in them | ops left | mostly because | largest error "
-        "| notes |",
-        "|---|---:|---:|---:|---:|---:|---:|---|---:|---|",
+        "| model | nodes | after | fused nodes | distinct | ops in them | ops left | mostly because "
+        "| on a GPU alone | largest error | notes |",
+        "|---|---:|---:|---:|---:|---:|---:|---|---:|---:|---|",
     ]
     for row in rows:
         left = sum(row.left.values())
         reason = next((f"{code} {count}" for code, count in row.left.items()), "")
-        error = f"{row.error:.1e}" if row.error else "0" if row.groups else ""
+        error = f"{row.error:.1e}" if row.error else "0" if row.groups or row.gpu_groups else ""
+        gpu = f"{row.gpu_fused} in {row.gpu_groups}" if row.gpu_groups else ""
         notes = "; ".join([*(f"**{p}**" for p in row.problems), *row.notes]).replace("|", "\\|").replace("\n", " ")
-        cells = [row.name, row.nodes, row.nodes_after, row.groups, row.programs, row.fused, left, reason, error, notes]
+        cells = [row.name, row.nodes, row.nodes_after, row.groups, row.programs, row.fused, left, reason, gpu, error,
+                 notes]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 
@@ -263,6 +270,7 @@ def document(rows: list[Row]) -> str:
 
     used = versions()
     fused, left = sum(r.fused for r in rows), sum(sum(r.left.values()) for r in rows)
+    gpu_fused, gpu_groups = sum(r.gpu_fused for r in rows), sum(r.gpu_groups for r in rows)
     with_groups = sum(bool(row.groups) for row in rows)
     codes: Counter[str] = Counter()
     for row in rows:
@@ -271,14 +279,17 @@ def document(rows: list[Row]) -> str:
     return f"""# Real models
 
 Written by `make models`: every model of the shared corpus (published models and architectures with seeded weights)
-goes through `onnxfuse optimize`, and its two feeds run with and without the library and are compared with the original
-at the runtime's optimizations off. *Largest error* is the largest difference of any output in these four runs, as a
-part of the largest magnitude of that output. Without the library ONNX Runtime's fully optimized graph has as many nodes
-of every op as that of the original; with it no model gains a reorder of the blocked layout or a Transpose, and no op
-that the runtime fuses itself is lost but QuickGelu. What is not so stands in bold in the last column.
+goes through `onnxfuse optimize`, and its two feeds run without the library, with it, and with it and the nodes that
+are such on a GPU alone (their programs, on the CPU), and are compared with the original at the runtime's optimizations
+off. *Largest error* is the largest difference of any output in these runs, as a part of the largest magnitude of that
+output. Without the library ONNX Runtime's fully optimized graph has as many nodes of every op as that of the original;
+with it no model gains a reorder of the blocked layout or a Transpose, and no op that the runtime fuses itself is lost
+but QuickGelu. What is not so stands in bold in the last column. *On a GPU alone*: ops that are fused there in addition,
+and left on the CPU.
 
 onnxruntime {used["onnxruntime"]}, onnx {used["onnx"]}. {len(rows)} models, {with_groups} of them with
 fused nodes: {fused:,} ops in {sum(r.groups for r in rows):,} fused nodes, {left:,} elementwise ops left alone.
+On a GPU alone {gpu_fused:,} of those are fused, too, into {gpu_groups:,} nodes.
 
 {table(rows)}
 Why elementwise ops were left alone, over all models (`onnxfuse explain MODEL` tells it node by node):
