@@ -14,11 +14,13 @@ DISABLED = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
-def session(path: str, level: Any, library: str | None) -> Any:
+def session(path: str, level: Any, library: str | None, device: str | None = None) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
     options.intra_op_num_threads = 2
+    if device is not None:
+        options.add_session_config_entry("onnxfuse.device", device)
     if library is not None:
         options.register_custom_ops_library(library)
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -79,14 +81,14 @@ def examine(entry: dict[str, Any], library: str) -> list[str]:
     except Exception:
         pass  # the runtime's own optimizations break the original
     wrong = []
-    for lib, level in itertools.product((None, library), levels):
+    modes = ((None, None, "without library"), (library, None, "with library"), (library, "cuda", "as on a GPU"))
+    for (lib, device, mode), level in itertools.product(modes, levels):
         try:
-            text = compare(entry, session(entry["fused"], level, lib), want)
+            text = compare(entry, session(entry["fused"], level, lib, device), want)
         except Exception as error:
             text = str(error)[:300]
         if text:
-            library_text = "with" if lib else "without"
-            wrong.append(f"{library_text} library, optimizations {'on' if level == ALL else 'off'}: {text}")
+            wrong.append(f"{mode}, optimizations {'on' if level == ALL else 'off'}: {text}")
     return wrong
 
 

@@ -3,9 +3,10 @@
     python tests/long/ort_versions.py [--versions 1.18.1,1.27.0] [--library FILE] [--only NAME]
 
 The shared cases (ONNXFUSE_CASES) and hand-made models are optimized once, here. Then, for each version, a child process
-of that environment runs the original (optimizations off) and the optimized model four times (with and without the
-library, optimizations off and on) and compares; where it differs from this runtime's results, those that the case
-expects are right too (older runtimes lose NaN in Max, say), and optimizations that break the original are left out.
+of that environment runs the original (optimizations off) and the optimized model six times (without the library, with
+it, with it as on a GPU; optimizations off and on) and compares; where it differs from this runtime's results, those
+that the case expects are right too (older runtimes lose NaN in Max, say), and optimizations that break the original are
+left out.
 Models with a tampered program have to be refused by the library, with an error that names the node.
 The environments stay in the user's cache folder. Ends with 1 if anything differs, does not load, or loads and should
 not, with 2 if an environment cannot be made.
@@ -84,6 +85,28 @@ def cases() -> Iterator[tuple[str, onnx.ModelProto, Feeds, Feeds]]:
             yield path.stem, case.model(), feeds, expected
 
 
+def residual() -> onnx.ModelProto:
+    """What is fused on a GPU alone: a sum and Relu that the CPU runs in the blocked layout, and a normalization by
+    channel; in the main graph and in a branch."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 13]>
+        g (float[1, 16, 9, 9] x, bool c) => (float[1, 16, N, M] y) {
+            a = Conv <pads = [1, 1, 1, 1]> (x, w) s = Add(a, x) r = Relu(s)
+            b = Conv <pads = [1, 1, 1, 1]> (r, w) p = MaxPool <kernel_shape = [2, 2]> (b)
+            n = BatchNormalization(p, k, k, k, k) q = Relu(n)
+            y = If (c) <
+                then_branch = t () => (float[1, 16, N, M] u) { m = BatchNormalization(q, k, k, k, k) u = Abs(m) },
+                else_branch = e () => (float[1, 16, N, M] v) { v = Neg(q) }
+            >
+        }"""
+    )
+    random = np.random.default_rng(1)
+    for name, shape in (("w", (16, 16, 3, 3)), ("k", (16,))):
+        value = (random.random(shape) / 8 + (name == "k")).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model
+
+
 def tampered(folder: Path, only: str) -> list[str]:
     """Writes models whose session the library has to refuse; their paths."""
     paths = []
@@ -103,7 +126,9 @@ def pairs(folder: Path, only: str) -> list[dict[str, Any]]:
             onnx.save(original, before)
             onnx.save(fused, after)
             jobs.append(job(folder, name, before, after, feeds, []))
-    for name, model, feeds, expected in cases():
+    x = np.random.default_rng(2).standard_normal((1, 16, 9, 9)).astype(np.float32)
+    own: Feeds = [{"x": x, "c": np.array(taken)} for taken in (True, False)]
+    for name, model, feeds, expected in [("on_a_gpu_alone", residual(), own, []), *cases()]:
         if only not in name:
             continue
         before, after = folder / f"{name}.onnx", folder / f"{name}.fused.onnx"
