@@ -17,7 +17,7 @@ from onnxfuse.check import feeds, sessions
 from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
-from onnxfuse.codegen import DEFAULT, Compiler, architecture_of_this_machine, toolchain
+from onnxfuse.codegen import Compiler, architecture_of_this_machine, toolchain
 from onnxfuse.errors import CheckFailed, ModelError, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.ort_child import Child
 from onnxfuse.fusion.plan import PlanOptions, make_plan
@@ -106,7 +106,7 @@ def optimize(
                 _check_runtime(source.proto)
             options = {
                 "targets": list(targets), "half_math": half_math, "max_fusions": max_fusions,
-                **({} if compiler is None else {"cuda_arch": list(compiler.architectures)}),
+                "cuda_arch": None if compiler is None else list(compiler.architectures),
                 "validate": validate, "seed": seed, "rtol": rtol, "atol": atol,
                 "shapes": {name: list(shape) for name, shape in (shapes or {}).items()}, "dry_run": dry_run,
             }
@@ -131,16 +131,15 @@ def optimize(
 
 def explain(
     model: Source, *, half_math: str = "float32", targets: Sequence[str] | None = None,
-    cuda_arch: Sequence[int] | int | str | None = None, code: bool | None = None, max_fusions: int | None = None,
+    cuda_arch: Sequence[int] | int | str | None = None, code: bool = False, max_fusions: int | None = None,
     folder: str | os.PathLike[str] | None = None, verify: bool = False, progress: Progress = lambda text: None,
 ) -> Report:
     """What `optimize` would fuse, into what, and for every elementwise node left alone the reason.
 
-    With `code` the GPU code is made, too (default: where targets or architectures are named)."""
-    compiled = code if code is not None else targets is not None or cuda_arch is not None
+    With `code` the GPU code is made, too."""
     targets = _targets(targets, cuda_arch)
     _check_options(half_math, None, None, max_fusions)
-    compiler = _compiler(targets, cuda_arch) if compiled else None
+    compiler = _compiler(targets, cuda_arch) if code else None
     progress("reading")
     options: dict[str, Any] = {"targets": list(targets), "half_math": half_math, "max_fusions": max_fusions}
     with _no_collection(), started() as child:  # meanwhile the model is read
@@ -240,13 +239,18 @@ def _compiler(targets: Sequence[str], cuda_arch: Sequence[int] | int | str | Non
         if cuda_arch != "native":
             raise UsageError(f"unknown architecture {cuda_arch!r}", hint='numbers such as 80, or "native"')
         cuda_arch = (architecture_of_this_machine(),)
-    return Compiler(DEFAULT if cuda_arch is None else cuda_arch)
+    return Compiler(cuda_arch)
 
 
-def _warnings(fused: onnx.ModelProto, compiler: Compiler | None, new: int) -> tuple[str, ...]:
+def _warnings(
+    fused: onnx.ModelProto, targets: Sequence[str], compiler: Compiler | None, new: int
+) -> tuple[str, ...]:
     """What a user would want to know before a session on a GPU says it."""
-    if compiler is None and new and has_code(fused):
+    if "cuda" not in targets and new and has_code(fused):
         return ("the model had GPU code, and its new fused nodes have none: it needs --target cpu,cuda for CUDA",)
+    if compiler is not None and compiler.unknown:
+        names = ", ".join(f"sm_{architecture}" for architecture in compiler.unknown)
+        return (f"{compiler.version} make no code for {names}: such GPUs compile the PTX when a session is created",)
     return ()
 
 
@@ -286,11 +290,12 @@ def _fuse(
     progress("rewriting")
     codes: list[Code] = []
     fused = apply(source, plan, options["targets"],
-                  None if compiler is None else lambda texts: _compile(compiler, texts, codes, progress))
+                  None if compiler is None else lambda texts: _compile(compiler, texts, codes, progress),
+                  "" if compiler is None else compiler.version)
     record = Report(
         command=command, input=None if source.path is None else str(source.path), output=None, options=options,
         nodes_before=nodes_before, nodes_after=count_nodes(fused), new_groups=len(plan.groups),
-        warnings=_warnings(fused, compiler, len(plan.groups)),
+        warnings=_warnings(fused, options["targets"], compiler, len(plan.groups)),
         groups=collect_groups(fused), left=collect_left(plan.left), note=notes[0], codes=tuple(codes),
     )
     return fused, record

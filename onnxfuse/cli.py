@@ -283,7 +283,7 @@ def explain(
     with _steps(4, False) as step:
         record = api.explain(
             model, half_math=half_math, targets=asked, cuda_arch=_architectures(cuda_arch),
-            code=cuda or verbose or None, max_fusions=max_fusions, verify=_is_debug(), progress=step,
+            code=cuda or verbose or cuda_arch is not None, max_fusions=max_fusions, verify=_is_debug(), progress=step,
         )
     if report is not None:
         api.write_text(report, schema.to_json(schema.to_dict(record)))
@@ -372,4 +372,11 @@ def _architectures(text: str | None) -> tuple[int, ...] | str | None:
 
 def main() -> NoReturn:
     """Entry point of `onnxfuse` and `python -m onnxfuse`."""
-    cli.main(prog_name="onnxfuse")
+    try:
+        cli.main(prog_name="onnxfuse")
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:  # a compilation that is under way would be waited for, minutes at worst
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)
+        raise

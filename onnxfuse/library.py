@@ -18,9 +18,10 @@ from onnxfuse.errors import SetupError, UsageError
 if TYPE_CHECKING:  # a server that registers the library needs onnx only if it names models
     import onnx
 
-__all__ = ["DOMAIN", "GPU_FAMILY", "find_library", "highest_names", "library_path", "register"]
+__all__ = ["DOMAIN", "FAMILY", "GPU_FAMILY", "find_library", "highest_names", "library_path", "register"]
 
 DOMAIN = "onnxfuse"
+FAMILY = "FusedElementwise"
 GPU_FAMILY = "FusedDevice"
 """Names that the library registers for sessions on a GPU alone: elsewhere such a node becomes its body."""
 
@@ -129,8 +130,10 @@ def register(
     for model in models:
         for family, number in _names(model).items():
             highest[family] = max(highest.get(family, 0), number)
-    if highest and device == "cuda":
-        highest.setdefault(GPU_FAMILY, 0)
+    if highest:  # models that have fused nodes have none of a family that is not here
+        highest.setdefault(FAMILY, 0)
+        if device == "cuda":
+            highest.setdefault(GPU_FAMILY, 0)
     path = library_path() if library is None else os.path.abspath(library)  # a bare name is no path to the loader
     if _is_registered(session_options):
         raise SetupError(

@@ -51,14 +51,16 @@ class _InShape:
 
 
 class Compiler:
-    """Compiles for some architectures. Raises SetupError where NVRTC or nvJitLink is not there, UsageError for an
-    architecture that they do not know."""
+    """Compiles for some architectures; without any, for those of DEFAULT that the tools know. Raises SetupError where
+    NVRTC or nvJitLink is not there, UsageError for an architecture that they do not know."""
 
-    def __init__(self, architectures: Sequence[int] = DEFAULT, store: cache.Cache | None = None) -> None:
+    def __init__(self, architectures: Sequence[int] | None = None, store: cache.Cache | None = None) -> None:
         self._tools = toolchain.need()
         self._store = cache.Cache(cache.folder()) if store is None else store
-        known, unknown = self._tools.supported(architectures)
-        if unknown:
+        known, unknown = self._tools.supported(DEFAULT if architectures is None else architectures)
+        self.unknown = tuple(unknown)
+        """Those of DEFAULT that are left out."""
+        if unknown and (architectures is not None or not known):
             raise UsageError(f"{self.version.replace(', ', ' with ')} makes no code for {', '.join(map(str, unknown))}",
                              hint=f"it can be one of {', '.join(map(str, self._tools.architectures))}")  # fmt: skip
         if not known:
@@ -79,15 +81,15 @@ class Compiler:
         """The code of each program, in order; `done` is called, from other threads, after each."""
         # Of the pools one makes PTX and decides, the other makes machine code, so that a single program keeps both
         # processors busy; together they run AT_ONCE compilations.
-        with ThreadPoolExecutor(AT_ONCE) as linking:
-            pool = ThreadPoolExecutor(AT_ONCE)
-            waiting = [pool.submit(self._program, program, linking, done) for program in programs]
-            try:
-                for future in waiting:
-                    yield future.result()
-            finally:  # when interrupted, after the compilations that are under way at most
-                self._stopped = not all(future.done() for future in waiting)
-                pool.shutdown(cancel_futures=True)
+        pool, linking = ThreadPoolExecutor(AT_ONCE), ThreadPoolExecutor(AT_ONCE)
+        waiting = [pool.submit(self._program, program, linking, done) for program in programs]
+        try:
+            for future in waiting:
+                yield future.result()
+        finally:  # when interrupted: what is under way cannot be stopped, nothing else begins
+            self._stopped = not all(future.done() for future in waiting)
+            pool.shutdown(wait=False, cancel_futures=True)
+            linking.shutdown(wait=not self._stopped, cancel_futures=True)
 
     def _program(self, program: Program, linking: ThreadPoolExecutor, done: Callable[[], None]) -> Kernels:
         first = shape_of(program)

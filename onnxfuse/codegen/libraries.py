@@ -54,7 +54,10 @@ class Library:
             try:
                 return open_file(path)
             except (AttributeError, OSError, CompileError) as error:
-                raise SetupError(f"{path} does not load: {error}") from None
+                hint = "--target cpu does without"
+                if os.environ.get(self.variable):
+                    hint = f"{self.variable} names it: unset that, or --target cpu"
+                raise SetupError(f"{path} does not load: {error}", hint=hint) from None
         return None
 
     def missing(self) -> SetupError:

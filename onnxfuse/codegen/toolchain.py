@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Sequence
 
@@ -78,8 +79,13 @@ def need() -> Toolchain:
 
 
 def installed() -> bool:
-    """Whether both are there and load."""
-    try:
-        return nvrtc.find() is not None and nvjitlink.find() is not None
-    except SetupError:
-        return False
+    """Whether both are there and load. Raises SetupError for one that a variable names and that does not."""
+    found = True
+    for tool in (nvrtc, nvjitlink):
+        try:
+            found = tool.find() is not None and found
+        except SetupError:
+            if os.environ.get(tool.LIBRARY.variable):
+                raise
+            found = False
+    return found

@@ -85,7 +85,7 @@ class _Change:
 
 class Grower:
     """The groups of one graph. Nodes are named by their place in the graph. ``made`` are groups of other nodes that are
-    there already."""
+    there already and close no cycle."""
 
     def __init__(self, context: Context, candidates: Mapping[int, Candidate], rules: worth.Rules = worth.CPU,
                  made: Iterable[Iterable[int]] = ()) -> None:
@@ -98,8 +98,7 @@ class Grower:
         self.smaller: set[int] = set()
         """Nodes that a group did not take in because it would compute them again and again."""
         self._groups = {self._place[index]: self._single(index) for index in candidates}
-        if any(self._partition.contract([self._place[index] for index in group]) is None for group in made):
-            self._groups.clear()  # the search was too wide, and what would close a cycle is not known
+        self._partition.contract_all([self._place[index] for index in group] for group in made)
 
     def _followers(self) -> list[set[int]]:
         """For each place in the order the places of the nodes that read what is made there."""

@@ -8,6 +8,7 @@ gives up, which costs a fusion, never correctness.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 
 __all__ = ["Partition"]
@@ -64,6 +65,27 @@ class Partition:
                 return None
         return self._merge(chosen, earlier or set(), later, high)
 
+    def contract_all(self, groups: Iterable[Iterable[int]]) -> None:
+        """Makes each group of units one. All together must close no cycle: it is not looked for, however wide the
+        groups are. ValueError if they do."""
+        for group in groups:
+            self._unite(set(group))
+        units = sorted((u for u in range(len(self._root)) if u not in self._gone), key=self._at.__getitem__)
+        missing = {unit: len(self._neighbours(self._before, unit)) for unit in units}
+        ready = [(self._at[unit], unit) for unit in units if not missing[unit]]
+        heapq.heapify(ready)
+        done = 0
+        while ready:
+            _, unit = heapq.heappop(ready)
+            self._at[unit] = done
+            done += 1
+            for follower in self._neighbours(self._after, unit):
+                missing[follower] -= 1
+                if not missing[follower]:
+                    heapq.heappush(ready, (self._at[follower], follower))
+        if done < len(units):
+            raise ValueError("the groups close a cycle")
+
     def _neighbours(self, sides: list[set[int]], unit: int) -> set[int]:
         """Units on one side of a unit; brings the stored set up to date."""
         side = sides[unit]
@@ -101,7 +123,7 @@ class Partition:
 
     def _merge(self, chosen: set[int], earlier: set[int], later: set[int], high: int) -> int:
         at = self._at
-        target = max(chosen, key=lambda u: (len(self._after[u]) + len(self._before[u]), u))
+        target = self._largest(chosen)
         if later:
             places = sorted(at[u] for u in (*chosen, *earlier, *later))
             for place, unit in zip(places, sorted(earlier, key=at.__getitem__), strict=False):
@@ -112,6 +134,14 @@ class Partition:
             at[target] = places[len(earlier) + len(chosen) - 1]
         else:
             at[target] = high
+        return self._unite(chosen, target)
+
+    def _largest(self, chosen: set[int]) -> int:
+        """The unit with most edges, which others are cheapest to be made part of."""
+        return max(chosen, key=lambda u: (len(self._after[u]) + len(self._before[u]), u))
+
+    def _unite(self, chosen: set[int], target: int | None = None) -> int:
+        target = self._largest(chosen) if target is None else target
         for unit in chosen:
             if unit != target:
                 self._root[unit] = target

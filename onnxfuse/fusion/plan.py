@@ -145,18 +145,13 @@ def make_plan(model: Model, options: PlanOptions | None = None,
     known: ReservedNodes = (_Nothing() if reserved is None
                             else _Nothing({"": reserved}, {"": reserved}) if isinstance(reserved, Mapping)
                             else reserved() if callable(reserved) else reserved)
-    groups: list[Group] = []
-    left: list[Left] = []
-    for draft in drafts:
-        view = draft.view
-        found, reasons = draft.finish(known)
-        if options.max_fusions is not None and len(groups) + len(found) > options.max_fusions:
-            for group in found[max(options.max_fusions - len(groups), 0):]:
-                if not group.on_gpu_alone:
-                    reasons.update(dict.fromkeys(group.nodes, FUEL))
-            found = found[:max(options.max_fusions - len(groups), 0)]
-        groups += found
-        left += [_left(view.path, view.graph.node[index], reasons[index]) for index in view.order if index in reasons]
+    finished = [draft.finish(known) for draft in drafts]
+    if options.max_fusions is not None:
+        _limit(finished, options.max_fusions)
+    groups = [group for found, _ in finished for group in found]
+    left = [_left(draft.view.path, draft.view.graph.node[index], reasons[index])
+            for draft, (_, reasons) in zip(drafts, finished, strict=True)
+            for index in draft.view.order if index in reasons]
     plan = Plan(tuple(groups), (*left, *_function_nodes(model)), options.half_math,
                 runtime=getattr(known, "runtime", None))
     if options.verify:
@@ -164,6 +159,19 @@ def make_plan(model: Model, options: PlanOptions | None = None,
 
         verify_plan(model, plan)
     return plan
+
+
+def _limit(finished: Sequence[tuple[list[Group], dict[int, Reason]]], most: int) -> None:
+    """Takes groups away until no more are left: those that pay on the GPU alone first, which the CPU does not miss."""
+    for on_gpu_alone in (False, True):
+        for found, reasons in finished:
+            for group in [group for group in found if group.on_gpu_alone == on_gpu_alone]:
+                if most > 0:
+                    most -= 1
+                    continue
+                found.remove(group)
+                if not on_gpu_alone:
+                    reasons.update(dict.fromkeys(group.nodes, FUEL))
 
 
 class _Draft:

@@ -39,8 +39,9 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
     name = escape(report.input or "model")
     distinct = len({group.op for group in report.groups})
     if report.new_groups:
+        on_cpu = f" ({report.nodes_on_cpu:,} on the CPU)" if report.gpu_groups else ""
         console.print(
-            f"{name}: {report.nodes_before:,} -> {plural(report.nodes_after, 'node')}; "
+            f"{name}: {report.nodes_before:,} -> {plural(report.nodes_after, 'node')}{on_cpu}; "
             f"{plural(report.ops_fused, 'op')} in {plural(len(report.groups), 'fused group')} ({distinct} distinct)"
         )
         _show_gpu_groups(console, report)
@@ -50,7 +51,7 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
     if report.left:
         counts = report.left_counts
         shown = ", ".join(f"{count} {code}" for code, count in counts.items())
-        console.print(f"left alone: {plural(len(report.left), 'elementwise node')} ({shown})")
+        console.print(f"left alone{_on_cpu(report)}: {plural(len(report.left), 'elementwise node')} ({shown})")
     if report.note:
         console.print(f"note: {escape(one_line(report.note))}")
     _show_codes(console, report, verbose=verbose)
@@ -70,6 +71,11 @@ def show_summary(console: Console, report: Report, *, verbose: bool = False) -> 
         console.print(f"written: {escape(report.output)}")
     elif report.passed:
         console.print("written: nothing (dry run)")
+
+
+def _on_cpu(report: Report) -> str:
+    """Where nodes are left alone, if not everywhere."""
+    return " on the CPU" if report.gpu_groups else ""
 
 
 def _show_gpu_groups(console: Console, report: Report) -> None:
@@ -177,7 +183,7 @@ def show_explanation(console: Console, report: Report, *, verbose: bool = False)
     if report.left:
         console.print(_left_table(report.left, full=verbose))
         shown = ", ".join(f"{count} {code}" for code, count in report.left_counts.items())
-        console.print(f"left alone: {plural(len(report.left), 'elementwise node')} ({shown})")
+        console.print(f"left alone{_on_cpu(report)}: {plural(len(report.left), 'elementwise node')} ({shown})")
     if report.note:
         console.print(f"note: {escape(one_line(report.note))}")
 

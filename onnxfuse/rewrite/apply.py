@@ -21,7 +21,7 @@ from onnxfuse.fusion.plan import Group, Plan
 from onnxfuse.model import GraphView, Model, Term
 from onnxfuse.model.graphs import bodies as bodies_of
 from onnxfuse.rewrite.bodies import DOMAIN, inline_tensor, make_body, name_bodies
-from onnxfuse.rewrite.kernels import NO_CODE, WISH, attach, graphs_of, lacks, programs_of
+from onnxfuse.rewrite.kernels import NO_CODE, WISH, attach, graphs_of, has_code, lacks, programs_of
 from onnxfuse.rewrite.names import Names
 from onnxfuse.version import __version__
 
@@ -41,10 +41,11 @@ Compile = Callable[[Sequence[str]], Mapping[str, bytes]]
 
 
 def apply(
-    model: Model, plan: Plan, targets: Sequence[str] = ("cpu",), compile_programs: Compile | None = None
+    model: Model, plan: Plan, targets: Sequence[str] = ("cpu",), compile_programs: Compile | None = None,
+    compiler: str = "",
 ) -> ModelProto:
     """The fused model; ``model.proto`` itself if there is nothing to change. With ``compile_programs`` all fused nodes
-    get GPU code, those that the model has already, too."""
+    get GPU code, those that the model has already, too; ``compiler`` says what makes it."""
     result = model.proto
     names, stamped = None, bool(plan.groups)
     if changes(model, plan):
@@ -62,7 +63,9 @@ def apply(
             attach(result, code, (names or Names(model.proto, model.main)).new)
             stamped = True
     if stamped:
-        _stamp(result, plan, targets)
+        if "cuda" not in targets and has_code(result):
+            targets = (*targets, "cuda")
+        _stamp(result, plan, targets, compiler)
     return result
 
 
@@ -271,13 +274,14 @@ def _remove(field: Any, unwanted: Callable[[Any], bool]) -> None:
         del field[place]
 
 
-def _stamp(result: ModelProto, plan: Plan, targets: Sequence[str]) -> None:
+def _stamp(result: ModelProto, plan: Plan, targets: Sequence[str], compiler: str) -> None:
     """Versions and provenance."""
     result.ir_version = max(result.ir_version, _LOWEST_IR)
     if not any(o.domain == DOMAIN for o in result.opset_import):
         result.opset_import.add(domain=DOMAIN, version=1)
     stamps = {"version": __version__, "targets": ",".join(targets), "onnx": onnx.__version__,
-              "onnxruntime": plan.runtime or _version("onnxruntime-gpu", "onnxruntime")}
+              "onnxruntime": plan.runtime or _version("onnxruntime-gpu", "onnxruntime"),
+              **({"cuda": compiler} if compiler else {})}
     entries = {entry.key: entry for entry in result.metadata_props}
     for key, value in stamps.items():
         entry = entries.get(f"onnxfuse.{key}")

@@ -75,7 +75,8 @@ def test_asks_for_as_many_names_as_the_models_need(library: str, tmp_path: Path)
 
 
 def test_names_are_said_once_for_servers_and_once_for_the_optimizer() -> None:
-    assert (library_module.DOMAIN, library_module.GPU_FAMILY) == (bodies.DOMAIN, bodies.GPU_FAMILY)
+    for name in ("DOMAIN", "FAMILY", "GPU_FAMILY"):
+        assert getattr(library_module, name) == getattr(bodies, name)
 
 
 def test_asks_for_no_names_of_a_gpu_that_no_model_has(library: str) -> None:
@@ -84,6 +85,16 @@ def test_asks_for_no_names_of_a_gpu_that_no_model_has(library: str) -> None:
     options = Options()
     onnxfuse.register(options, plain, device="cuda")
     assert options.entries["onnxfuse.names"] == "FusedDevice:0,FusedElementwise:2"
+
+
+def test_asks_for_no_names_of_the_cpu_that_no_model_has(library: str) -> None:
+    """Of a model without any fused node nothing is known: it may be no model of ours at all."""
+    alone = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "onnxfuse" : 1]>
+        g (float[N] x) => (float[N] y) <uint8[1] k = {0}> { y = onnxfuse.FusedDevice2(k, x) }""")
+    for device, wanted in (("cuda", "FusedDevice:2,FusedElementwise:0"), (None, "FusedDevice:2,FusedElementwise:0")):
+        options = Options()
+        onnxfuse.register(options, alone, device=device)
+        assert options.entries["onnxfuse.names"] == wanted
 
 
 def test_asks_for_no_more_names_than_the_library_takes(library: str) -> None:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.codegen import Compiler, container, nvjitlink, nvrtc
+from onnxfuse.codegen import Compiler, container, nvjitlink, nvrtc, toolchain
 from onnxfuse.codegen.cache import Cache
 from onnxfuse.errors import ModelError, SetupError, UsageError
 from onnxfuse.program import Program
@@ -186,6 +186,15 @@ def test_default_targets(chain: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert targets() == ["cpu"]
     monkeypatch.delenv("ONNXFUSE_TARGET")
     assert targets() == ["cpu", "cuda"]
+    monkeypatch.setenv("ONNXFUSE_NVJITLINK", str(tmp_path / "none.so"))
+    nvjitlink.find.cache_clear()
+    try:  # what a variable names has to be there
+        said = invoke("optimize", chain, out, code=4).output
+        assert "none.so does not load" in said
+        assert "hint: ONNXFUSE_NVJITLINK names it: unset that, or --target cpu" in said
+    finally:
+        monkeypatch.delenv("ONNXFUSE_NVJITLINK")
+        nvjitlink.find.cache_clear()
     monkeypatch.setattr("onnxfuse.codegen.toolchain.installed", lambda: False)
     assert targets() == ["cpu"]
     for wrong in ("gpu", ",", "cpu,gpu"):
@@ -198,12 +207,41 @@ def test_default_targets(chain: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_explain_compiles_what_it_shows(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXFUSE_TARGET", "cpu,cuda")
     assert "registers" not in invoke("explain", chain).output
-    for options in (("-v",), ("--target", "cpu,cuda"), ("--cuda-arch", "80")):
+    assert "registers" not in invoke("explain", chain, "--target", "cuda").output
+    for options in (("-v",), ("--cuda-arch", "80")):
         assert "registers" in invoke("explain", chain, *options).output
     monkeypatch.setenv("ONNXFUSE_TARGET", "cpu")
     assert "registers" not in invoke("explain", chain, "-v").output
     assert "registers" in invoke("explain", chain, "--cuda-arch", "80").output
     assert 'extern "C" __global__ void' in invoke("explain", chain, "--cuda").output
+
+
+def test_compilers_that_do_not_know_all_architectures(
+    chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default code is made for those that they know; one that is asked for has to be known."""
+    monkeypatch.setattr(toolchain.Toolchain, "supported", lambda self, wanted: (
+        [a for a in wanted if a <= 80], [a for a in wanted if a > 80]))  # fmt: skip
+    out = tmp_path / "out.onnx"
+    said = invoke("optimize", chain, out, "--target", "cpu,cuda").output
+    assert "make no code for sm_90, sm_100, sm_120: such GPUs compile the PTX" in said
+    assert [i.architecture for i in code_in(out).images] == [75, 80, 75]
+    assert "makes no code for 90" in invoke("optimize", chain, out, "--cuda-arch", "80,90", code=2).output
+
+
+def test_what_made_the_code_is_named(chain: Path, tmp_path: Path) -> None:
+    """Also that the code is still there after the model was optimized for the CPU."""
+    out, again = tmp_path / "out.onnx", tmp_path / "again.onnx"
+    invoke("optimize", chain, out, "--cuda-arch", "80", "--max-fusions", "1")
+    stamps = {entry.key: entry.value for entry in onnx.load(out).metadata_props}
+    assert stamps["onnxfuse.cuda"] == toolchain.need().version
+    assert stamps["onnxfuse.targets"] == "cpu,cuda"
+    model = onnx.load(out)
+    model.graph.node.extend(onnx.helper.make_node(op, [x], [y]) for op, x, y in (("Exp", "y", "e"), ("Neg", "e", "f")))
+    model.graph.output[0].name = "f"
+    onnx.save(model, out)
+    invoke("optimize", out, again, "--target", "cpu")
+    assert {e.key: e.value for e in onnx.load(again).metadata_props}["onnxfuse.targets"] == "cpu,cuda"
 
 
 NORMALIZATION = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 2, 5] x) => (float[N, 2, 5] y)
@@ -214,7 +252,8 @@ def test_groups_for_a_gpu_alone_in_words(chain: Path) -> None:
     onnx.save(parse(NORMALIZATION), chain)
     said = invoke("optimize", chain, chain.with_name("out.onnx"), "--target", "cpu,cuda", "--cuda-arch", "80").output
     assert "on a GPU alone: 2 ops in 1 of them; on the CPU these stay single nodes" in said
-    assert "left alone: 2 elementwise nodes (1 channel-parameters, 1 single)" in said
+    assert "2 -> 1 node (2 on the CPU); 2 ops in 1 fused group" in said
+    assert "left alone on the CPU: 2 elementwise nodes (1 channel-parameters, 1 single)" in said
     assert "check: passed without the library, with the library, with the nodes for the GPU" in said
     said = invoke("explain", chain, "--node", "relu", "--target", "cpu,cuda", "--cuda-arch", "80").output
     assert "relu: fused into FusedDevice1 'fused_normal_to_relu', on a GPU alone" in said

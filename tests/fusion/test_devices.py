@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from onnxfuse.fusion.groups import Grower
 from onnxfuse.fusion.plan import Plan
 from onnxfuse.ops.reason import Reason
 from onnxfuse.rewrite import apply
@@ -93,6 +95,45 @@ def test_a_group_for_a_gpu_goes_around_those_of_the_cpu() -> None:
     _, plan = plan_of(source, reserved=Answer(cpu=("a", "d", "z")), targets=BOTH)
     assert groups(plan, gpu=False) == [("Exp", "Tanh")]
     assert groups(plan, gpu=True) == [("Add", "Abs")]
+
+
+def test_a_group_of_the_cpu_that_is_wider_than_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is made of is not looked for again; a pattern that is left beside it is there."""
+    monkeypatch.setattr("onnxfuse.fusion.partition._NARROW", 0)
+    source = """g (float[N, 8] x) => (float[N, 8] y, float[N, 8] z) {
+        a = Neg(x)  b = Exp(a)  c = Tanh(b)  d = Add(c, a)  s = Softmax(d)  e = Abs(s)  y = Relu(e)
+        p = Softmax(x)  q = Sigmoid(p)  z = Mul(p, q)
+    }"""
+    answer = Answer(cpu=("e", "y"), pattern=("q", "z"))
+    _, before = plan_of(source, reserved=answer, targets=BOTH)
+
+    class Narrow(Grower):
+        """After the groups of the CPU no search goes anywhere."""
+
+        def __init__(self, *arguments: Any) -> None:
+            if len(arguments) > 3:
+                monkeypatch.setattr("onnxfuse.fusion.partition._WIDE", 3)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("onnxfuse.fusion.plan.Grower", Narrow)
+    _, after = plan_of(source, reserved=answer, targets=BOTH)
+    assert after == before
+    assert (groups(after, gpu=False), groups(after, gpu=True)) == ([("Neg", "Exp", "Tanh", "Add")], [("Abs", "Relu")])
+
+
+def test_groups_of_the_cpu_come_first_where_their_number_is_limited() -> None:
+    source = """g (bool c, float[N, 8] x) => (float[N, 8] y) {
+        a = Add(x, x)  r = Relu(a)  s = Softmax(r)
+        y = If (c) <
+            then_branch = t () => (float[N, 8] u) { e = Exp(s) u = Tanh(e) },
+            else_branch = f () => (float[N, 8] v) { v = Softmax(s) }
+        >
+    }"""
+    answer = Answer(cpu=("a", "r"))
+    _, plan = plan_of(source, reserved=answer, targets=BOTH, max_fusions=1)
+    assert (groups(plan, gpu=False), groups(plan, gpu=True)) == ([("Exp", "Tanh")], [])
+    _, plan = plan_of(source, reserved=answer, targets=BOTH, max_fusions=2)
+    assert (groups(plan, gpu=False), groups(plan, gpu=True)) == ([("Exp", "Tanh")], [("Add", "Relu")])
 
 
 def test_groups_are_counted_together() -> None:

@@ -66,6 +66,38 @@ def test_before_lists_the_latest_producer_first() -> None:
     assert [partition.find(u) for u in partition.before(3)] == [partition.find(2), 0]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_that_are_known_to_fit_are_contracted_without_a_search(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However wide they are; afterwards the units are in a topological order, and others contract as before."""
+    rng = random.Random(seed)
+    edges = random_edges(rng, 40)
+    known = Partition(edges)
+    for _ in range(30):
+        known.contract({known.find(node) for node in rng.sample(range(40), 3)})
+    groups: dict[int, list[int]] = {}
+    for node in range(40):
+        groups.setdefault(known.find(node), []).append(node)
+    monkeypatch.setattr(module, "_WIDE", 0)
+    again = Partition(edges)
+    again.contract_all([members for members in groups.values() if len(members) > 1])
+    monkeypatch.undo()
+    after = units_after(again, edges)
+    assert {frozenset(n for n in range(40) if again.find(n) == unit) for unit in after} == {
+        frozenset(members) for members in groups.values()}
+    assert all(again.at(unit) < again.at(f) for unit, followers in after.items() for f in followers)
+    for _ in range(20):
+        units = rng.sample(sorted(after), 2) if len(after) > 1 else sorted(after)
+        assert (again.contract(units) is None) == closes_cycle(after, set(units))
+        after = units_after(again, edges)
+
+
+def test_groups_that_close_a_cycle() -> None:
+    with pytest.raises(ValueError, match="cycle"):
+        Partition([[1], [2], []]).contract_all([[0, 2]])
+
+
 def test_a_search_that_is_too_wide_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 50
     edges: list[list[int]] = [list(range(1, count)), *[[count] for _ in range(count - 1)], []]

@@ -75,7 +75,7 @@ def test_every_code_of_the_planner_is_documented(root: Path) -> None:
 
 def test_the_record_of_a_run(record: dict[str, Any]) -> None:
     assert record["schema"] == 1
-    assert record["nodes"] == {"before": 8, "after": 6, "fused": 4}
+    assert record["nodes"] == {"before": 8, "after": 6, "on_cpu": 6, "fused": 4}
     assert [(g["graph"], g["ops"], g["source"]) for g in record["groups"]] == [
         ("", ["Mul", "Add"], ["mul", "add"]), ("z.then_branch", ["Mul", "Sub"], ["m2", "s2"])
     ]
