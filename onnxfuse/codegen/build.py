@@ -7,7 +7,7 @@ import dataclasses
 import json
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from itertools import repeat
 
 from onnxfuse.codegen import cache, container, cubin, nvrtc, toolchain
@@ -21,6 +21,8 @@ DEFAULT = (75, 80, 90, 100, 120)
 SCHEMA = 1
 """Of what is stored in the cache."""
 AT_ONCE = 2
+_LOOK = 0.2
+"""Seconds after which one who waits looks up: a signal that another thread got wakes nobody."""
 MOST_BYTES = 100_000 // 6
 """Of an image in a model, on the average, so that a program takes 100 KB with the default list. Beyond, its elements go
 one by one, as those of programs of LONGEST do."""
@@ -85,6 +87,8 @@ class Compiler:
         waiting = [pool.submit(self._program, program, linking, done) for program in programs]
         try:
             for future in waiting:
+                while not future.done():
+                    wait([future], timeout=_LOOK)
                 yield future.result()
         finally:  # when interrupted: what is under way cannot be stopped, nothing else begins
             self._stopped = not all(future.done() for future in waiting)
