@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 
 from onnxfuse.check import feeds, sessions
-from onnxfuse.check.oracle import check_groups
+from onnxfuse.check.oracle import check_groups, settled
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
 from onnxfuse.codegen import Compiler, architecture_of_this_machine, toolchain
@@ -174,10 +174,11 @@ def validate(
         except SetupError as error:
             raise _with_path(error, source) from error.__cause__
     try:
-        return compare_models(
-            _subject(first), _subject(second), inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol,
-            say=progress,
+        subjects = _subject(first), _subject(second)
+        check = compare_models(
+            *subjects, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
         )
+        return settled(check, *subjects, seed=seed, rtol=rtol, atol=atol)
     except sessions.RunRefused as error:
         raise SetupError(f"the runtime cannot load it: {error.message}", path=first.path) from error
     except OnnxfuseError as error:
@@ -313,6 +314,7 @@ def _validate(
         check = compare_models(
             original, candidate, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
         )
+        check = settled(check, original, candidate, seed=seed, rtol=rtol, atol=atol)
         if check.passed and check.widened:  # a bar so wide says little of a group: look at each
             progress("checking the groups one by one")
             alone = check_groups(original, candidate, "", seed=seed, rtol=rtol, atol=atol)

@@ -65,7 +65,8 @@ class ValidationReport:
 
     `method` is `runtime` (whole models compared) or `oracle` (groups one by one, where the runtime cannot run the
     original). `skipped`: outputs not compared, with the random op that is the reason. `first_group`: the first
-    group in graph order whose own outputs differ, in words.
+    group in graph order whose own outputs differ, in words. `unstable`: the runtime's own optimizations move the
+    original further than is allowed.
     """
 
     method: str
@@ -77,6 +78,7 @@ class ValidationReport:
     warnings: tuple[str, ...] = ()
     first_group: str = ""
     quantized: bool = False
+    unstable: bool = False
 
     @property
     def passed(self) -> bool:
@@ -172,6 +174,7 @@ def compare_models(
     report = ValidationReport(
         "runtime", tuple(runs), tolerance, seed, {k: describe(v) for k, v in reference.feed.items()},
         dict(found.random), tuple(warnings), quantized=found.quantized,
+        unstable=broken is not None and not broken.passed,
     )
     failed = next((run for run in runs if run.failures), None)
     if failed is not None and fused.is_fused:

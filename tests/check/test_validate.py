@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import numpy_helper
 from onnxfuse import api
 from onnxfuse.check.classify import profile, tolerance_for
 from onnxfuse.check.compare import EXACT, REPORTED, STEPS, TOLERANT
-from onnxfuse.check.oracle import check_groups
+from onnxfuse.check.oracle import check_groups, settled
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import AS_ON_GPU, WITH, WITHOUT, ValidationReport, compare_models
 from onnxfuse.errors import UsageError
@@ -103,6 +104,27 @@ def test_groups_for_a_gpu_are_checked_too(ort_library: str, monkeypatch: pytest.
     assert "(replaces normal, relu)" in wrong.failure()
     alone = check_groups(Subject.of(original), Subject.of(fused), "", library=ort_library)
     assert not alone.passed
+
+
+def test_nodes_for_a_gpu_in_a_model_that_rounding_moves(ort_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They decide by themselves where the runtime's own optimizations move the model, too, and nowhere else."""
+    monkeypatch.setattr(api, "_compiler", lambda *_: None)
+    monkeypatch.setattr("onnxfuse.check.oracle.find_library", lambda: ort_library)
+    original = parse(NORMALIZATION)
+    right = fuse(original, targets=("cpu", "cuda"))
+    wrong = copy.deepcopy(right)
+    program = next(a for a in fused_nodes(wrong)[0].attribute if a.name == "program")
+    program.s = program.s.replace(b"add.f32", b"sub.f32")
+    failed = compare_models(Subject.of(original), Subject.of(wrong), library=ort_library)
+    assert (failed.passed, failed.unstable) == (False, False)
+    moved = dataclasses.replace(failed, unstable=True)  # as if a right model had come out so
+    assert settled(failed, Subject.of(original), Subject.of(right)) is failed
+    assert settled(moved, Subject.of(original), Subject.of(wrong)) is moved
+    passed = settled(moved, Subject.of(original), Subject.of(right))
+    assert passed.passed
+    assert [run.name for run in passed.runs][:2] == [WITHOUT, WITH]
+    assert "group by group with the library" in [run.name for run in passed.runs]
+    assert "the groups for the GPU were checked one by one" in passed.warnings[-1]
 
 
 def test_a_group_in_a_body_is_named_by_the_node_that_carries_it() -> None:
