@@ -27,7 +27,7 @@ ARGS    ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test exhaustive test-long test-oldest lint fix build build-bench wheel models docs bench bench-models bench-optimizer picture goldens clean distclean
+.PHONY: help venv run test exhaustive test-long test-oldest lint fix build build-bench wheel models docs bench bench-models bench-optimizer bench-cuda picture goldens clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ bench-models: $(LIBRARY) ## speed of the whole corpus, fused against unfused (ha
 
 bench-optimizer: $(LIBRARY) ## time of the optimizer itself on large made-up models
 	@$(BIN)/python -m benchmarks.run_optimizer
+
+bench-cuda: $(LIBRARY) ## time and bytes that GPU code adds, over the whole corpus (half an hour)
+	@$(BIN)/python -m benchmarks.run_cuda
 
 docs: $(LIBRARY) ## write docs/ops.md anew from the op table
 	@$(BIN)/python -m onnxfuse.ops.docs > docs/ops.md

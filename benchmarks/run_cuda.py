@@ -2,7 +2,7 @@
 
     python -m benchmarks.run_cuda                              # the whole corpus, half an hour
     python -m benchmarks.run_cuda --models snac_decoder,encodec --seconds 20
-    python -m benchmarks.run_cuda --resume run-output/cuda.json --into docs/performance.md
+    python -m benchmarks.run_cuda --resume run-output/cuda.json
 
 Every model is optimized from file to file without validation: for the CPU alone, for CPU and CUDA with an empty cache,
 and again with what that left in it, in turn, until the seconds are over. Reading, planning and writing are the same for
@@ -287,7 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE",
                         help=f"result (default: the file of --resume, else {OUTPUT.relative_to(ROOT)})")  # fmt: skip
     parser.add_argument("--resume", metavar="FILE", type=Path, help="use results of an earlier run again")
-    parser.add_argument("--into", type=Path, metavar="DOC.md", help="write the tables into a document, too")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
@@ -307,8 +306,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                    earlier(options.resume, key), key)  # fmt: skip
     data = result(rows, options.seconds)
     table.show(views(data), data)
-    if options.into:
-        table.insert(options.into, "cuda", table.markdown(views(data), data), shorter=True)
     return 1 if any(row.problem for row in rows) else 0
 
 

@@ -39,7 +39,7 @@ __all__ = [
 
 SCHEMA = 1
 _WIDTH = 200  # columns where there is no terminal
-_COMMANDS = ("chains", "instructions", "models", "optimizer")
+_COMMANDS = ("chains", "cuda", "instructions", "models", "optimizer")
 
 
 @dataclass(frozen=True)
