@@ -14,10 +14,11 @@ from typing import Any
 import onnx
 
 from onnxfuse.check import feeds, sessions
-from onnxfuse.check.oracle import check_groups, settled
+from onnxfuse.check.oracle import check_groups
 from onnxfuse.check.subject import Subject
 from onnxfuse.check.validate import NoInputsFit, ValidationReport, compare_models
 from onnxfuse.codegen import Compiler, architecture_of_this_machine, toolchain
+from onnxfuse.codegen.libraries import CompileError
 from onnxfuse.errors import CheckFailed, ModelError, OnnxfuseError, SetupError, UsageError
 from onnxfuse.fusion.ort_child import Child
 from onnxfuse.fusion.plan import PlanOptions, make_plan
@@ -174,11 +175,10 @@ def validate(
         except SetupError as error:
             raise _with_path(error, source) from error.__cause__
     try:
-        subjects = _subject(first), _subject(second)
-        check = compare_models(
-            *subjects, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
+        return compare_models(
+            _subject(first), _subject(second), inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol,
+            say=progress,
         )
-        return settled(check, *subjects, seed=seed, rtol=rtol, atol=atol)
     except sessions.RunRefused as error:
         raise SetupError(f"the runtime cannot load it: {error.message}", path=first.path) from error
     except OnnxfuseError as error:
@@ -262,10 +262,15 @@ def _compile(compiler: Compiler, texts: Sequence[str], codes: list[Code], progre
         programs = [Program.parse(text) for text in texts]
     except ProgramError as error:  # of a node that the model had already
         raise ModelError(f"the program of a fused node is damaged: {error}") from None
-    for number, (text, kernels) in enumerate(zip(texts, compiler.compile(programs), strict=True)):
-        progress(f"compiling for the GPU: {number + 1} of {len(texts)}")
-        code[text] = kernels.data
-        codes.append(Code(text, kernels.text, len(kernels.data), kernels.facts))
+    try:
+        for number, (text, kernels) in enumerate(zip(texts, compiler.compile(programs), strict=True)):
+            progress(f"compiling for the GPU: {number + 1} of {len(texts)}")
+            code[text] = kernels.data
+            codes.append(Code(text, kernels.text, len(kernels.data), kernels.facts))
+    except CompileError as error:
+        raise SetupError(f"the compilers for CUDA do not take a kernel: {error}",
+                         hint="--target cpu leaves GPU code out; please report it with the versions of "
+                              "`onnxfuse doctor`") from error  # fmt: skip
     return code
 
 
@@ -314,7 +319,6 @@ def _validate(
         check = compare_models(
             original, candidate, inputs=given, shapes=shapes, seed=seed, rtol=rtol, atol=atol, say=progress
         )
-        check = settled(check, original, candidate, seed=seed, rtol=rtol, atol=atol)
         if check.passed and check.widened:  # a bar so wide says little of a group: look at each
             progress("checking the groups one by one")
             alone = check_groups(original, candidate, "", seed=seed, rtol=rtol, atol=atol)

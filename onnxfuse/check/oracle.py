@@ -6,7 +6,6 @@ is compared with what its program evaluates to in numpy.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -23,12 +22,12 @@ from onnxfuse.check.compare import STEPS, Comparison, Tolerance, compare, is_flo
 from onnxfuse.check.inputs import numpy_dtype
 from onnxfuse.check.locate import describe_group
 from onnxfuse.check.subject import Subject
-from onnxfuse.check.validate import AS_ON_GPU, WITH, WITHOUT, RunReport, ValidationReport
+from onnxfuse.check.validate import WITH, WITHOUT, RunReport, ValidationReport
 from onnxfuse.check.walk import nodes_of
-from onnxfuse.library import DOMAIN, GPU_FAMILY, find_library
+from onnxfuse.library import DOMAIN, find_library
 from onnxfuse.program.program import Program
 
-__all__ = ["check_groups", "settled"]
+__all__ = ["check_groups"]
 
 _ELEMENT = {
     "f32": "FLOAT", "f64": "DOUBLE", "f16": "FLOAT16", "bf16": "BFLOAT16", "bool": "BOOL", "i8": "INT8", "i16": "INT16",
@@ -47,17 +46,15 @@ def check_groups(
     seed: int = 0,
     rtol: float | None = None,
     atol: float | None = None,
-    family: str = "",
 ) -> ValidationReport:
-    """Check every group of `fused` (or of a family of names) by itself; `reason` says why not the whole models, and
-    goes into the warning."""
+    """Check every group of `fused` by itself; `reason` says why not the whole models, and goes into the warning."""
     found = profile(original.model)
     tolerance = tolerance_for(found, rtol, atol)
     tensors = {t.name: t for t in fused.model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL}
     path = os.fspath(library) if library is not None else find_library()
     results: dict[str, list[Comparison]] = {WITHOUT: [], WITH: []}
     unchecked, first = [], ""
-    nodes = [node for node in nodes_of(fused.model.graph) if node.domain == DOMAIN and node.op_type.startswith(family)]
+    nodes = [node for node in nodes_of(fused.model.graph) if node.domain == DOMAIN]
     for node in nodes:
         done = False
         for mode, where in ((WITHOUT, None), (WITH, path)):
@@ -77,26 +74,6 @@ def check_groups(
         warnings.append(f"not checked, for they cannot be run alone: {len(unchecked)} groups, first {unchecked[0]!r}")
     runs = tuple(RunReport(mode, tuple(outputs)) for mode, outputs in results.items() if outputs)
     return ValidationReport("oracle", runs, tolerance, seed, warnings=tuple(warnings), first_group=first)
-
-
-def settled(
-    check: ValidationReport, original: Subject, fused: Subject, *, seed: int = 0, rtol: float | None = None,
-    atol: float | None = None,
-) -> ValidationReport:
-    """The outcome of whole models. Where all is right but the run with the nodes for the GPU, and rounding moves the
-    model further than allowed whoever rounds (`unstable`), these nodes are checked by themselves: nothing else is new.
-    """
-    failed = [run for run in check.runs if not run.passed]
-    if not check.unstable or [run.name for run in failed] != [AS_ON_GPU] or failed[0].refused:
-        return check
-    alone = check_groups(original, fused, "", seed=seed, rtol=rtol, atol=atol, family=GPU_FAMILY)
-    if not (alone.passed and alone.runs):
-        return check
-    runs = [dataclasses.replace(run, name=f"group by group {run.name}") for run in alone.runs]
-    warning = (f"{failed[0].failures[0].text()} {AS_ON_GPU}, no more than roundings move it; "
-               "the groups for the GPU were checked one by one")  # fmt: skip
-    return dataclasses.replace(check, runs=(*(run for run in check.runs if run.passed), *runs), first_group="",
-                               warnings=(*check.warnings, warning))  # fmt: skip
 
 
 def _check_group(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import struct
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -13,13 +14,14 @@ from itertools import repeat
 from onnxfuse.codegen import cache, container, cubin, nvrtc, toolchain
 from onnxfuse.codegen.container import CUBIN, PTX, Image
 from onnxfuse.codegen.kernels import RESIDENT, Shape, emit, shape_of
+from onnxfuse.codegen.libraries import CompileError
 from onnxfuse.errors import UsageError
 from onnxfuse.program import Program
 
 DEFAULT = (75, 80, 90, 100, 120)
 """Compute capabilities of the default list: each runs on those of its own generation with a higher second digit."""
 SCHEMA = 1
-"""Of what is stored in the cache."""
+"""Of what is stored in the cache, and of how it is made as far as the text of the kernels does not tell."""
 AT_ONCE = 2
 _LOOK = 0.2
 """Seconds after which one who waits looks up: a signal that another thread got wakes nobody."""
@@ -52,6 +54,39 @@ class _InShape:
         return sum(kernel.frame for kernel in self.facts[architecture].values())
 
 
+class _Work:
+    """The tools during one call of `Compiler.compile`. `stopped`: nobody waits for what they make any more."""
+
+    def __init__(self, tools: toolchain.Toolchain, virtual: int, at_once: threading.BoundedSemaphore) -> None:
+        self._tools, self._virtual, self._at_once = tools, virtual, at_once
+        self.linking = ThreadPoolExecutor(AT_ONCE)
+        self.stopped = False
+
+    def ptx(self, text: str) -> bytes:
+        with self._at_once:
+            self._go_on()
+            return self._tools.ptx(text, self._virtual)
+
+    def link(self, made: _InShape, architectures: Sequence[int]) -> None:
+        """Machine code for those of the architectures that it is not there for yet."""
+        missing = [a for a in architectures if a not in made.cubins]
+        for architecture, code in zip(missing, self.linking.map(self._cubin, repeat(made.ptx), missing), strict=True):
+            try:
+                made.facts[architecture] = cubin.kernels(code)
+            except (LookupError, ValueError, struct.error) as error:
+                raise CompileError(f"the machine code for sm_{architecture} cannot be read: {error!r}") from error
+            made.cubins[architecture] = code
+
+    def _cubin(self, ptx: bytes, architecture: int) -> bytes:
+        with self._at_once:
+            self._go_on()
+            return self._tools.cubin(ptx, architecture)
+
+    def _go_on(self) -> None:
+        if self.stopped:
+            raise CancelledError
+
+
 class Compiler:
     """Compiles for some architectures; without any, for those of DEFAULT that the tools know. Raises SetupError where
     NVRTC or nvJitLink is not there, UsageError for an architecture that they do not know."""
@@ -70,7 +105,6 @@ class Compiler:
         self.architectures = tuple(sorted(set(known)))
         self._virtual = self._tools.ptx_architecture(self.architectures)
         self._at_once = threading.BoundedSemaphore(AT_ONCE)
-        self._stopped = False
 
     @property
     def version(self) -> str:
@@ -80,80 +114,60 @@ class Compiler:
     def compile(
         self, programs: Sequence[Program], done: Callable[[], None] = lambda: None
     ) -> Generator[Kernels, None, None]:
-        """The code of each program, in order; `done` is called, from other threads, after each."""
+        """The code of each program, in order; `done` is called, from other threads, after each. Raises CompileError for
+        a program that the tools do not take."""
         # Of the pools one makes PTX and decides, the other makes machine code, so that a single program keeps both
         # processors busy; together they run AT_ONCE compilations.
-        pool, linking = ThreadPoolExecutor(AT_ONCE), ThreadPoolExecutor(AT_ONCE)
-        waiting = [pool.submit(self._program, program, linking, done) for program in programs]
+        pool, work = ThreadPoolExecutor(AT_ONCE), _Work(self._tools, self._virtual, self._at_once)
+        waiting = [pool.submit(self._program, program, work, done) for program in programs]
         try:
             for future in waiting:
                 while not future.done():
                     wait([future], timeout=_LOOK)
                 yield future.result()
         finally:  # when interrupted: what is under way cannot be stopped, nothing else begins
-            self._stopped = not all(future.done() for future in waiting)
+            work.stopped = not all(future.done() for future in waiting)
             pool.shutdown(wait=False, cancel_futures=True)
-            linking.shutdown(wait=not self._stopped, cancel_futures=True)
+            work.linking.shutdown(wait=not work.stopped, cancel_futures=True)
 
-    def _program(self, program: Program, linking: ThreadPoolExecutor, done: Callable[[], None]) -> Kernels:
+    def _program(self, program: Program, work: _Work, done: Callable[[], None]) -> Kernels:
         first = shape_of(program)
-        versions = [f"{SCHEMA}.{container.VERSION}", self.version, toolchain.PTX_VERSION]
+        versions = [f"{SCHEMA}.{container.VERSION}", self.version, toolchain.PTX_VERSION, str(MOST_BYTES)]
         name = cache.key([emit(program, first), *nvrtc.OPTIONS, *versions, *map(str, self.architectures)])
         stored = self._store.get(name)
         made = _restored(stored, program) if stored is not None else None
         if made is None:
-            made = self._compile(program, first, linking)
+            made = self._compile(program, first, work)
             self._store.put(name, _stored(made))
         done()
         return made
 
-    def _compile(self, program: Program, first: Shape, linking: ThreadPoolExecutor) -> Kernels:
+    def _compile(self, program: Program, first: Shape, work: _Work) -> Kernels:
         shapes = _smaller(first)
-        best = _InShape(program, next(shapes), self._ptx)
-        self._link(best, self.architectures[:1], linking)  # what takes local memory mostly does so everywhere
+        best = _InShape(program, next(shapes), work.ptx)
+        work.link(best, self.architectures[:1])  # what takes local memory mostly does so everywhere
         while True:
             # Local memory costs more than what the shape gains. Some of it stays whatever the shape: CUDA's functions
             # of float64 have tables there for large angles.
             bad = next((a for a in best.facts if best.frame(a)), None)
             shape = next(shapes, None) if bad is not None else None
             if bad is not None and shape is not None:
-                other = _InShape(program, shape, self._ptx)
-                self._link(other, [bad], linking)
+                other = _InShape(program, shape, work.ptx)
+                work.link(other, [bad])
                 if other.frame(bad) < best.frame(bad):
                     best = other
                     continue
                 shapes = iter(())
             if len(best.facts) == len(self.architectures):
                 break
-            self._link(best, self.architectures, linking)
+            work.link(best, self.architectures)
         images = [Image(PTX, self._virtual, best.ptx), *(Image(CUBIN, a, code) for a, code in best.cubins.items())]
         form = (best.shape.vector, best.shape.unroll, best.shape.resident)
         data = container.pack(images, program.text, form)
         if len(data) > MOST_BYTES * len(images) and best.shape.vector > 1:
-            return self._compile(program, Shape(1, 1), linking)
+            return self._compile(program, Shape(1, 1), work)
         facts = {a: best.facts[a] for a in self.architectures}
         return Kernels(best.text, best.shape, data, facts)
-
-    def _ptx(self, text: str) -> bytes:
-        with self._at_once:
-            self._go_on()
-            return self._tools.ptx(text, self._virtual)
-
-    def _link(self, made: _InShape, architectures: Sequence[int], linking: ThreadPoolExecutor) -> None:
-        """Machine code for those of the architectures that it is not there for yet."""
-        missing = [a for a in architectures if a not in made.cubins]
-        for architecture, code in zip(missing, linking.map(self._cubin, repeat(made.ptx), missing), strict=True):
-            made.cubins[architecture], made.facts[architecture] = code, cubin.kernels(code)
-
-    def _cubin(self, ptx: bytes, architecture: int) -> bytes:
-        with self._at_once:
-            self._go_on()
-            return self._tools.cubin(ptx, architecture)
-
-    def _go_on(self) -> None:
-        """Ends the work on a program that nobody waits for any more."""
-        if self._stopped:
-            raise CancelledError
 
 
 def _stored(made: Kernels) -> bytes:
@@ -166,13 +180,12 @@ def _restored(stored: bytes, program: Program) -> Kernels | None:
     """None for what another version has written."""
     line, _, data = stored.partition(b"\n")
     try:
-        numbers, facts = json.loads(line)
+        numbers, stored_facts = json.loads(line)
         shape = Shape(*numbers)
-    except (TypeError, ValueError):
+        facts = {int(a): {name: cubin.Kernel(*k) for name, k in some.items()} for a, some in stored_facts.items()}
+    except (AttributeError, TypeError, ValueError):
         return None
-    return Kernels(emit(program, shape), shape, data, {
-        int(a): {name: cubin.Kernel(*k) for name, k in some.items()} for a, some in facts.items()
-    })  # fmt: skip
+    return Kernels(emit(program, shape), shape, data, facts)
 
 
 def _smaller(shape: Shape) -> Iterator[Shape]:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -23,12 +25,13 @@ class CompileError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """`places` are Python packages and folders in them; `variable` names a file to be taken instead."""
+    """`places` are Python packages, folders in them, and what they are called on PyPI; `variable` names a file to be
+    taken instead."""
 
     name: str
     does: str
     variable: str
-    places: tuple[tuple[str, tuple[str, ...]], ...]
+    places: tuple[tuple[str, tuple[str, ...], str], ...]
     linux: str
     windows: str
 
@@ -39,7 +42,7 @@ class Library:
             yield Path(named)
             return
         pattern = self.windows if sys.platform == "win32" else self.linux
-        for package, folders in self.places:
+        for package, folders, _ in self.places:
             try:
                 spec = importlib.util.find_spec(package)
             except ModuleNotFoundError:
@@ -59,6 +62,17 @@ class Library:
                     hint = f"{self.variable} names it: unset that, or --target cpu"
                 raise SetupError(f"{path} does not load: {error}", hint=hint) from None
         return None
+
+    def release(self, path: Path, version: str) -> str:
+        """The whole version of the file, such as "12.9.86", of which it only says the first two numbers itself. Where
+        its package does not tell, its size stands for the rest."""
+        for package, _, distribution in self.places:
+            if not os.environ.get(self.variable) and package.replace(".", "/") in path.as_posix():
+                with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                    found = importlib.metadata.version(distribution)
+                    if found.startswith(f"{version}."):
+                        return found
+        return f"{version} ({path.stat().st_size} bytes)"
 
     def missing(self) -> SetupError:
         """It is not installed, and what to do."""

@@ -13,7 +13,8 @@ from onnxfuse.codegen.libraries import CompileError, Library, complaints
 
 LIBRARY = Library(
     "nvJitLink", "makes machine code for NVIDIA's GPUs", "ONNXFUSE_NVJITLINK",
-    (("nvidia.nvjitlink", ("lib", "bin")), ("nvidia.cu13", ("lib", "bin/x86_64", "bin"))),
+    (("nvidia.nvjitlink", ("lib", "bin"), "nvidia-nvjitlink-cu12"),
+     ("nvidia.cu13", ("lib", "bin/x86_64", "bin"), "nvidia-nvjitlink")),
     linux="libnvJitLink.so.*", windows="nvJitLink_*.dll",
 )  # fmt: skip
 _PTX = 2
@@ -25,7 +26,7 @@ class NvJitLink:
     """The loaded linker. Links may run side by side in threads: ctypes lets go of the interpreter's lock."""
 
     def __init__(self, path: Path) -> None:
-        self._library = ctypes.CDLL(str(path))
+        self._path, self._library = path, ctypes.CDLL(str(path))
 
     @functools.cached_property
     def version(self) -> str:
@@ -35,6 +36,11 @@ class NvJitLink:
         if failed:
             raise CompileError(f"nvJitLink: error {failed}")
         return f"{major.value}.{minor.value}"
+
+    @functools.cached_property
+    def release(self) -> str:
+        """Such as "12.9.86"."""
+        return LIBRARY.release(self._path, self.version)
 
     def accepts(self, architecture: int) -> bool:
         """Whether it makes code for this compute capability. Asked by linking nothing: some versions look at the

@@ -15,7 +15,8 @@ OPTIONS = ("--std=c++17", "-default-device", "--fmad=false")
 """One set of options in a process: with others before, NVRTC gives other bytes for these."""
 LIBRARY = Library(
     "NVRTC", "compiles for CUDA", "ONNXFUSE_NVRTC",
-    (("nvidia.cuda_nvrtc", ("lib", "bin")), ("nvidia.cu13", ("lib", "bin/x86_64", "bin"))),
+    (("nvidia.cuda_nvrtc", ("lib", "bin"), "nvidia-cuda-nvrtc-cu12"),
+     ("nvidia.cu13", ("lib", "bin/x86_64", "bin"), "nvidia-cuda-nvrtc")),
     linux="libnvrtc.so.*", windows="nvrtc64_*.dll",
 )  # fmt: skip
 _BUILTINS = "*nvrtc-builtins*"
@@ -29,7 +30,7 @@ class Nvrtc:
         for builtins in path.parent.glob(_BUILTINS):
             if "alt" not in builtins.name:
                 ctypes.CDLL(str(builtins))
-        self._library = ctypes.CDLL(str(path))
+        self._path, self._library = path, ctypes.CDLL(str(path))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     @functools.cached_property
@@ -38,6 +39,11 @@ class Nvrtc:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         return f"{major.value}.{minor.value}"
+
+    @functools.cached_property
+    def release(self) -> str:
+        """Such as "12.9.86"."""
+        return LIBRARY.release(self._path, self.version)
 
     @functools.cached_property
     def architectures(self) -> tuple[int, ...]:

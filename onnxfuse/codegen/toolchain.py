@@ -33,8 +33,8 @@ class Toolchain:
 
     @functools.cached_property
     def version(self) -> str:
-        """Of both, such as "NVRTC 12.9, nvJitLink 12.9"."""
-        return f"NVRTC {self.nvrtc.version}, nvJitLink {self.nvjitlink.version}"
+        """Of both, such as "NVRTC 12.9.86, nvJitLink 12.9.86"."""
+        return f"NVRTC {self.nvrtc.release}, nvJitLink {self.nvjitlink.release}"
 
     @functools.cached_property
     def architectures(self) -> tuple[int, ...]:

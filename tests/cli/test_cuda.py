@@ -229,6 +229,14 @@ def test_compilers_that_do_not_know_all_architectures(
     assert "makes no code for 90" in invoke("optimize", chain, out, "--cuda-arch", "80,90", code=2).output
 
 
+def test_compilers_that_take_no_kernel(chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain.Toolchain, "ptx", lambda *_: b"this is no PTX\0")
+    said = invoke("optimize", chain, tmp_path / "out.onnx", "--target", "cpu,cuda", code=4).output
+    assert "the compilers for CUDA do not take a kernel: nvJitLink" in said
+    assert "hint: --target cpu leaves GPU code out" in said
+    assert not (tmp_path / "out.onnx").exists()
+
+
 def test_what_made_the_code_is_named(chain: Path, tmp_path: Path) -> None:
     """Also that the code is still there after the model was optimized for the CPU."""
     out, again = tmp_path / "out.onnx", tmp_path / "again.onnx"

@@ -11,6 +11,7 @@ import pytest
 from onnxfuse.codegen import Compiler, Shape, build, container, cubin, emit, toolchain
 from onnxfuse.codegen.cache import Cache
 from onnxfuse.codegen.kernels import KERNELS
+from onnxfuse.codegen.libraries import CompileError
 from onnxfuse.codegen.toolchain import Toolchain
 from onnxfuse.errors import UsageError
 from onnxfuse.program import Program
@@ -75,13 +76,14 @@ def test_ptx_for_the_oldest(compiler: Toolchain) -> None:
 def test_versions_of_the_tools(compiler: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
     """Both are named, and code that was made with others is not taken from the cache."""
     first = Compiler([80], Cache(tmp_path))
-    assert first.version == f"NVRTC {compiler.nvrtc.version}, nvJitLink {compiler.nvjitlink.version}"
+    assert first.version == f"NVRTC {compiler.nvrtc.release}, nvJitLink {compiler.nvjitlink.release}"
+    assert getattr(compiler, tool).release.startswith(getattr(compiler, tool).version)
     list(first.compile(SOME[:1]))
     list(first.compile(SOME[:1]))
     assert len(list(tmp_path.iterdir())) == 1
-    monkeypatch.setattr(getattr(compiler, tool), "version", "12.99")
+    monkeypatch.setattr(getattr(compiler, tool), "release", "12.9.99")
     other = Compiler([80], Cache(tmp_path))
-    assert "12.99" in other.version
+    assert "12.9.99" in other.version
     list(other.compile(SOME[:1]))
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -142,6 +144,21 @@ def test_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert small.shape == Shape(1, 1)
     assert list(small.facts[80]) == ["strided"]
     assert len(small.data) < len(large.data)
+
+
+def test_after_an_error_the_compiler_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where machine code is not what can be read."""
+    compiler = Compiler([80], Cache(None))
+    for broken in (b"no ELF file", b"\x7fELF\x02" + bytes(60)):
+        with monkeypatch.context() as patch:
+            patch.setattr(Toolchain, "cubin", lambda *_, code=broken: code)
+            with pytest.raises(CompileError, match="for sm_80 cannot be read"):
+                list(compiler.compile(SOME))
+    with monkeypatch.context() as patch:
+        patch.setattr(Toolchain, "ptx", lambda *_: b"this is no PTX\0")
+        with pytest.raises(CompileError, match="nvJitLink"):
+            list(compiler.compile(SOME))
+    assert len(list(compiler.compile(SOME))) == len(SOME)
 
 
 def test_two_at_once_with_one_compiler() -> None:

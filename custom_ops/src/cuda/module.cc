@@ -90,7 +90,8 @@ Loaded::~Loaded() {
 
 std::shared_ptr<const Loaded> shared_module(int ordinal, const Image& image, const Form& form) {
   Modules& list = modules();
-  Key key(ordinal, std::string(image.data));
+  // With the form: it says which kernels are looked up.
+  Key key(ordinal, std::string(image.data) + (has(form, Which::kRows) ? "+" : "-"));
   // Loaded under the lock: whoever asks for the same code meanwhile would load it a second time.
   const std::lock_guard<std::mutex> lock(list.mutex);
   for (auto it = list.all.begin(); it != list.all.end();) it = it->second.expired() ? list.all.erase(it) : std::next(it);
