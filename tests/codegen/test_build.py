@@ -73,8 +73,9 @@ def test_ptx_for_the_oldest(compiler: Toolchain) -> None:
 
 
 @pytest.mark.parametrize("tool", ["nvrtc", "nvjitlink"])
-def test_versions_of_the_tools(compiler: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+def test_versions_of_the_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
     """Both are named, and code that was made with others is not taken from the cache."""
+    compiler = toolchain.need()  # not that of the fixture: other tests have the tools loaded anew
     first = Compiler([80], Cache(tmp_path))
     assert first.version == f"NVRTC {compiler.nvrtc.release}, nvJitLink {compiler.nvjitlink.release}"
     assert getattr(compiler, tool).release.startswith(getattr(compiler, tool).version)
