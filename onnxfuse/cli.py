@@ -278,7 +278,7 @@ def explain(
     if report is not None:
         api.check_report(report, model)
     asked = _split(targets)
-    if cuda and "cuda" not in (asked or api.default_targets()):
+    if cuda:
         asked = (*(asked or api.default_targets()), "cuda")
     with _steps(4, False) as step:
         record = api.explain(
